@@ -109,7 +109,8 @@ async def bridged(server: Any, database: str, number: int, postgres: int | None)
     from rowlock import Rowlock
     from rowlock.core.config import load_settings
     from rowlock.core.states import State
-    from rowlock.store.read import reads
+    from rowlock.store.read import search
+    from rowlock.store.read.filter import JobFilter
 
     flags = {"database": database, "redis.url": server.url, "redis.prefix": "bench:", "redis.unread": 5_000}
     app = Rowlock(settings=load_settings(env={}, flags=flags))
@@ -120,19 +121,19 @@ async def bridged(server: Any, database: str, number: int, postgres: int | None)
     await app.migrate()
     async with app:
         await trivial.enqueue_many([{"n": n} for n in range(number)])
-        store, live = await app.store(), reads.JobFilter(states=(State.QUEUED, State.RUNNING, State.RETRYABLE))
+        store, live = await app.store(), JobFilter(states=(State.QUEUED, State.RUNNING, State.RETRYABLE))
         worker = start_worker(server.url, "bench:")
         try:
             async with app.bridge():
                 # From its start on, as the bare loop: before, it makes partitions of a new database.
                 used = Used(bridge=os.getpid(), worker=worker.pid, redis=server.pid, postgres=postgres)
-                while await store.run(reads.count(live, 1)):
+                while await store.run(search.newest_ids(live, 1)):
                     await asyncio.sleep(0.05)
                 found = used.run(number)
         finally:
             worker.kill()
             worker.wait()
-        done = await store.run(reads.count(reads.JobFilter(states=(State.SUCCEEDED,)), number + 1))
+        done = len(await store.run(search.newest_ids(JobFilter(states=(State.SUCCEEDED,)), number + 1)))
         assert done == number, f"{done} of {number} succeeded"
     return found
 

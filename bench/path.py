@@ -1,7 +1,14 @@
 """`python -m bench.path`: follow one job through the package, from enqueue to settle, and print what a reader meets.
 
-For a plain job, a job with a source and a tick of a schedule: the functions that ran, their files and lines, and the
-spine (see tracing.py). With --source the same script follows a job of another checkout, so that two can be compared.
+For a plain job, a job with a source, a tick of a schedule, a list in the dashboard and a job behind Redis: how many
+functions ran, the spine (see tracing.py) and what a reader opens. With --source the same script follows a job of
+another checkout, so that two can be compared. Each is followed three times, and the shortest way is printed: a write
+that comes alone is shorter than one that shares its commit with another round of the worker.
+
+A reader *opens* the spine and what it calls: each function of the package that a function on the spine enters directly,
+or through one that only passes work on. Left out are functions of up to three lines, which are understood where they
+are called; helpers of helpers; special methods, lambdas and comprehensions; signals/, which observes and decides
+nothing; and worker/loops.py, which repeats the rounds of all parts of a worker.
 """
 
 import argparse
@@ -14,12 +21,12 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from bench.drivers import apsw_statements, asyncpg_statements
@@ -39,9 +46,15 @@ STATEMENTS = (  # the first that fits names the step
     ("claim", r"UPDATE rowlock[._]jobs_live .*SET state = 'running'"),
     ("settle", r"INSERT INTO rowlock[._]jobs_finished"),
     ("sources", r"^(WITH|SELECT).*rowlock[._]sources"),
+    ("publish", r"^redis .*XADD"),
+    ("list", r"^(WITH|SELECT).*rowlock[._]jobs"),
 )
 STEPS = ("enqueue", "claim", "user code", "decide", "settle")
 SOURCE_STEPS = (*STEPS, "sources")
+REDIS_STEPS = ("enqueue", "claim", "publish", "decide", "settle")
+TRIES = 3
+UNDERSTOOD = 3  # lines of a function that is understood where it is called
+OBSERVERS = "signals/"
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 IMPORT = re.compile(r"(from|import)\b")
 REPEATED_LINES = 6  # as many equal lines in two places are a repeated passage
@@ -53,6 +66,7 @@ class Way:
 
     functions: list[CodeType]
     spine: list[tuple[str, CodeType]]  # (step, function)
+    beside: list[CodeType]  # what the functions on the spine called
 
 
 def main() -> int:
@@ -95,39 +109,142 @@ async def follow(url: str, package: Path) -> dict[str, Way]:
     """Run one of each kind and watch it."""
     from rowlock import Rowlock
 
-    app = Rowlock(url)
-    await app.migrate()
-    ran = asyncio.Event()
+    with ExitStack() as stack:
+        other_side = remote_side(stack)
+        app = Rowlock(settings=settings_of(url, other_side))
+        await app.migrate()
 
-    async def work(number: int = 0) -> int:
-        ran.set()
-        return number
+        async def work(number: int = 0) -> int:
+            return number
 
-    plain = app.task("plain")(work)
-    sourced = app.task("sourced", source="path:one")(work)
-    app.schedule("every 1s", name="tick")(app.task("ticked")(work))
-    tracer = Tracer(package, step_of, work.__code__)
-    asyncio.get_running_loop().set_task_factory(tracer.make_task)
-    found: dict[str, Way] = {}
-    with tracer.watched(), noticed(url, tracer):
+        plain = app.task("plain")(work)
+        sourced = app.task("sourced", source="path:one")(work)
+        remote = app.task("remote", runs_on="redis")(work)
+        app.schedule("every 1s", name="tick")(app.task("ticked")(work))
+        tracer = Tracer(package, step_of, work.__code__)
+        asyncio.get_running_loop().set_task_factory(tracer.make_task)
+        stack.enter_context(tracer.watched())
+        stack.enter_context(noticed(url, tracer))
+        stack.enter_context(redis_commands(tracer))
+        write_alone()
         await app.sources.set("path", concurrency=2)
+        found: dict[str, Way] = {}
         async with app.worker(pool_size=2):
             for name, task, steps in (("a plain job", plain, STEPS), ("a job with a source", sourced, SOURCE_STEPS)):
                 await until_settled(await task.enqueue())  # loads code, connects, registers
-                await asyncio.sleep(1.0)  # until the worker is idle
-                with tracer.tracing() as trace:
-                    job = await task.enqueue(1)
-                    await until_step(trace, "settle")
-                    await asyncio.sleep(AFTERWARDS)
-                await until_settled(job)
-                found[name] = way_of(trace, steps)
+                found[name] = await shortest(tracer, partial(one_job, task), steps)
         async with app.dispatcher():
-            with tracer.tracing() as trace:
-                await until_step(trace, "tick")
-                await asyncio.sleep(AFTERWARDS)
-            found["a tick of a schedule"] = way_of(trace, ("tick",))
-    await app.close()
+            found["a tick of a schedule"] = await shortest(tracer, partial(until_step, what="tick"), ("tick",))
+        ask = await dashboard(app)
+        await ask()  # opens its connections
+        found["a list in the dashboard"] = await shortest(tracer, lambda trace: ask(), ("list",))
+        async with app.bridge():
+            answered = asyncio.create_task(answer_requests(other_side))
+            found["a job behind Redis"] = await shortest(tracer, partial(one_job, remote), REDIS_STEPS)
+            answered.cancel()
+        await app.close()
     return found
+
+
+def write_alone() -> None:
+    """On SQLite, a small write that comes alone is made by its caller, however slow the disk is at this moment."""
+    for name in ("rowlock.store.engine.sqlite.writer", "rowlock.store.engines.sqlite_writer"):
+        with suppress(ImportError):
+            importlib.import_module(name).QUICK_SECONDS = 1.0  # type: ignore[attr-defined]
+
+
+async def shortest(tracer: Tracer, happens: Callable[[Trace], Awaitable[Any]], steps: Sequence[str]) -> Way:
+    """The shortest of a few ways."""
+    ways = []
+    for _ in range(TRIES):
+        await asyncio.sleep(1.0)  # until the worker is idle
+        with tracer.tracing() as trace:
+            await happens(trace)
+            await asyncio.sleep(AFTERWARDS)
+        ways.append(way_of(trace, steps))
+    return min(ways, key=lambda way: (len(way.spine), len(way.beside)))
+
+
+async def one_job(task: Any, trace: Trace) -> None:
+    await task.enqueue(1)
+    await until_step(trace, "settle")
+
+
+async def dashboard(app: Any) -> Callable[[], Awaitable[None]]:
+    """What asks the job API for a list of jobs, as an operator."""
+    try:
+        from rowlock.api.access import tokens
+    except ImportError:  # an older checkout
+        tokens = importlib.import_module("rowlock.store.tokens")
+    secret = tokens.new_secret()
+    await (await app.store()).run(tokens.create(secret, None, "operator:read", None))
+    served = app.asgi()
+    scope = {
+        **{"type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "root_path": ""},
+        **{"path": "/api/operator/jobs", "raw_path": b"/api/operator/jobs", "query_string": b"state=succeeded"},
+        **{"client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80)},
+        "headers": [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {secret}".encode())],
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start" and message["status"] != 200:
+            raise RuntimeError(f"the list was answered with {message['status']}")
+
+    async def ask() -> None:
+        await served(dict(scope), receive, send)
+
+    return ask
+
+
+def remote_side(stack: ExitStack) -> Any:
+    """A Redis with nothing in it."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.redis_server import RedisServer
+    from support.remote import Remote
+
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rowlock-path-")))
+    server = RedisServer(folder).start()
+    stack.callback(server.stop)
+    return Remote(server, "path:", folder / "results")
+
+
+def settings_of(url: str, remote: Any) -> Any:
+    from rowlock.core.config import load_settings
+
+    flags = {"database": url, "redis.url": remote.server.url, "redis.prefix": remote.prefix}
+    return load_settings(env={}, flags={**flags, "results.path": str(remote.results)})
+
+
+async def answer_requests(remote: Any) -> None:
+    """Be a worker behind Redis: every request succeeds."""
+    answered = set[str]()
+    while True:
+        for request in remote.requests():
+            if request["jobId"] not in answered:
+                remote.succeed(request)
+                answered.add(request["jobId"])
+        await asyncio.sleep(0.01)
+
+
+@contextmanager
+def redis_commands(tracer: Tracer) -> Iterator[None]:
+    """Show the tracer every command that is sent to Redis."""
+    from redis.asyncio.connection import AbstractConnection
+
+    send = AbstractConnection.send_packed_command
+
+    async def traced(connection: Any, command: Any, *more: Any, **named: Any) -> None:
+        tracer.statement(f"redis {command!r}")
+        await send(connection, command, *more, **named)
+
+    AbstractConnection.send_packed_command = traced  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        AbstractConnection.send_packed_command = send  # type: ignore[method-assign]
 
 
 def step_of(sql: str) -> str | None:
@@ -165,21 +282,33 @@ def way_of(trace: Trace, wanted: Sequence[str]) -> Way:
     steps = [step for step in trace.steps if step.what in wanted]
     started = next((number for number, step in enumerate(steps) if step.what == "user code"), len(steps))
     claims = [step for step in steps[:started] if step.what == "claim"]
-    actors, spine, known = set(), list[tuple[str, CodeType]](), set()
+    actors, spine, known, frames = set(), list[tuple[str, CodeType]](), set[CodeType](), list[FrameType]()
     for step in steps:
         if step.what == "claim" and step is not claims[-1]:
             continue  # one that found nothing
         for part in (*trace.before(step), step):
             actors |= {part.actor, part.thread}
+            frames += part.stack
             for frame in part.stack:
                 code = frame.f_code
-                if code not in known and not (code.co_name.startswith("__") or code.co_name in COMPREHENSIONS):
+                if code not in known and not is_left_out(code):
                     known.add(code)
                     spine.append(
                         ("wake-up" if step.what in ("claim", "sources") and part.what == WOKEN else step.what, code)
                     )
     ran = [code for code, where in trace.calls.items() if where & actors and code.co_name not in COMPREHENSIONS]
-    return Way(ran, spine)
+    beside = [code for code in dict.fromkeys(trace.beside(frames)) if code not in known and not is_left_out(code)]
+    return Way(ran, spine, beside)
+
+
+def is_left_out(code: CodeType) -> bool:
+    return code.co_name.startswith("__") or code.co_name in COMPREHENSIONS
+
+
+def opened(way: Way, package: Path) -> list[CodeType]:
+    """What a reader opens."""
+    beside = [code for code in way.beside if not short(code, package).startswith(OBSERVERS) and "<" not in code.co_name]
+    return [code for _, code in way.spine] + [code for code in beside if body_lines(code) > UNDERSTOOD]
 
 
 def print_way(name: str, way: Way, package: Path, brief: bool) -> None:
@@ -194,6 +323,11 @@ def print_way(name: str, way: Way, package: Path, brief: bool) -> None:
         f" in {len(on_spine)} files of {sum(len(read(file)) for file in on_spine):,} lines,"
         f" {sum(body_lines(code) for _, code in way.spine):,} lines of bodies"
     )
+    read_too = opened(way, package)
+    print(
+        f"  opened by a reader: {len(read_too)} functions in {len({code.co_filename for code in read_too})} files,"
+        f" {sum(body_lines(code) for code in read_too):,} lines of bodies"
+    )
     own = [code for step, code in way.spine if step != "wake-up" and not ENGINE.match(short(code, package))]
     own_files = {code.co_filename for code in own}
     print(
@@ -204,6 +338,10 @@ def print_way(name: str, way: Way, package: Path, brief: bool) -> None:
     for step, code in () if brief else way.spine:
         print(f"    {step if step != before else '':10} {short(code, package):32} {code.co_qualname}")
         before = step
+    on_the_spine = {code for _, code in way.spine}
+    for code in () if brief else read_too:
+        if code not in on_the_spine:
+            print(f"    {'beside it':10} {short(code, package):32} {code.co_qualname}")
 
 
 def short(code: CodeType, package: Path) -> str:

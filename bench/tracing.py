@@ -3,8 +3,9 @@
 A profile function sees every call of the package's functions, in every thread. At each *step* (a statement, the first
 line of the user's function, the decision about its outcome) the call stack is kept: those functions had to run for the
 step to happen, so they are its *spine*. Where a step runs in another task or thread than the one that asked for it, the
-stack of the request comes first. Functions that had returned before the step (a check, a helper) count as run, but are
-not on the spine.
+stack of the request comes first. Functions that had returned before the step (a check, a helper) are not on the spine;
+those that it called directly, and those that passed the work on by returning a coroutine or an operation, are *beside*
+it.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import inspect
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,19 @@ class Trace:
     frames: dict[int, tuple[int, FrameType]] = field(
         default_factory=dict
     )  # in order of entry; kept, so ids stay unique
+    callers: dict[int, int] = field(default_factory=dict)  # frame -> the frame of the package that entered it, by id
+    passed_on: set[int] = field(default_factory=set)  # frames that returned a coroutine or an operation to be run
+
+    def beside(self, spine: Collection[FrameType]) -> list[CodeType]:
+        """The functions that these ones called, in order of entry: directly, or through functions that pass work on."""
+        known = {id(frame) for frame in spine}
+        found = list[CodeType]()
+        for number, (_, frame) in self.frames.items():
+            if self.callers.get(number) in known and number not in known:
+                found.append(frame.f_code)
+                if number in self.passed_on:
+                    known.add(number)
+        return found
 
     def before(self, step: Step) -> list[Step]:
         """The requests that led to a step, first one first."""
@@ -122,8 +136,8 @@ class Tracer:
         if self._trace is None:
             return
         stack = self._stack() + (more or [])
-        order = {id(frame): number for number, frame in self._trace.frames.values()}
-        stack.sort(key=lambda frame: order.get(id(frame), -1))
+        frames = self._trace.frames
+        stack.sort(key=lambda frame: frames[id(frame)][0] if id(frame) in frames else -1)
         step = Step(what, stack, _actor())
         if threading.get_ident() != self._main:  # a thread serves one request after the other
             giver = next((found for one in operations(stack) if (found := self._given.get(id(one)))), None)
@@ -136,13 +150,14 @@ class Tracer:
         if self._trace is not None and (stack := self._stack()):
             self._trace.requests[actor] = Step(what, stack, _actor())
 
-    def _stack(self) -> list[FrameType]:
-        """The package's functions that are running here, outermost first."""
-        found, frame = [], sys._getframe(1)
+    def _stack(self, frame: FrameType | None = None) -> list[FrameType]:
+        """The package's functions that are running here, or that this frame is in, outermost first."""
+        found = []
+        frame = frame or sys._getframe(1)
         while frame is not None:
             if self._is_ours(frame.f_code):
                 found.append(frame)
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return found[::-1]
 
     def _is_ours(self, code: CodeType) -> bool:
@@ -158,11 +173,16 @@ class Tracer:
                 self._step("user code")
             elif self._is_ours(code):
                 trace.calls.setdefault(code, set()).add(_actor())
-                trace.frames.setdefault(id(frame), (len(trace.frames), frame))
+                if id(frame) not in trace.frames:
+                    trace.frames[id(frame)] = (len(trace.frames), frame)
+                    if callers := self._stack(frame.f_back):
+                        trace.callers[id(frame)] = id(callers[-1])
                 if code.co_name == "decide":
                     self._step("decide")
         elif event == "return" and code.co_flags & inspect.CO_GENERATOR and type(arg).__name__ == "Call":
             self._yielded[threading.get_ident()] = frame
+        elif event == "return" and (inspect.iscoroutine(arg) or type(arg).__name__ == "Operation"):
+            trace.passed_on.add(id(frame))
         elif event == "c_call" and arg.__name__ == "put" and isinstance(arg.__self__, queue.SimpleQueue):
             stack = self._stack()
             for one in operations(stack):

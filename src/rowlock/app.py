@@ -1,4 +1,5 @@
-"""`Rowlock`, the facade: the client half (tasks, enqueue, reads) and what runs a worker or a dispatcher.
+"""`Rowlock`, the app object: the client (client/client.py: tasks, enqueue, reads, transactions), and methods that run
+workers, dispatchers, bridges and the API.
 
 A program that only enqueues never imports the worker: each method here imports what it starts.
 """
@@ -13,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from rowlock.api.access.login_links import login_link
 from rowlock.api.jobs.webhooks import CLASS, TASK
-from rowlock.client.client import Client
+from rowlock.client.client import Client, job_id_of
 from rowlock.client.context import Context
-from rowlock.client.handles.jobs import job_id_of
 from rowlock.core.extras import API, needs
 
 if TYPE_CHECKING:

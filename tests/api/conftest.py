@@ -34,7 +34,7 @@ class Api:
     started: Service | None = None
 
     @property
-    def context(self) -> Service:
+    def service(self) -> Service:
         """What the server that the fixture `serve` started holds in memory."""
         assert self.started is not None
         return self.started

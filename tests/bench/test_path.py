@@ -10,43 +10,75 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+# The longest that each may get: hops and files of the spine, then functions and files that a reader opens.
+BOUNDS = {
+    "a plain job": (21, 17, 41, 25),
+    "a job with a source": (28, 18, 68, 31),
+    "a tick of a schedule": (10, 6, 22, 8),
+    "a list in the dashboard": (11, 9, 25, 11),
+    "a job behind Redis": (29, 18, 58, 28),
+}
+TOGETHER = re.compile(
+    r": (?P<ran>\d+) functions in (?P<ran_files>\d+) files.*\n"
+    r"  spine: (?P<hops>\d+) hops \((?P<engine>\d+) of them in the engine, (?P<waking>\d+) of the wake-up\)"
+    r" in (?P<files>\d+) files.*\n"
+    r"  opened by a reader: (?P<opened>\d+) functions in (?P<opened_files>\d+) files"
+)
+
+
 @pytest.fixture(scope="module")
 def printed() -> str:
     command = [sys.executable, "-m", "bench.path"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=180).stdout
 
 
-def numbers(printed: str, name: str) -> list[int]:
-    """(functions, files, body lines, hops, hops in the engine, hops of the wake-up, files of the spine, …)."""
-    found = re.search(rf"^{name}: .*\n  spine: .*", printed, re.MULTILINE)
+def numbers(printed: str, name: str) -> dict[str, int]:
+    found = re.search("^" + name + TOGETHER.pattern, printed, re.MULTILINE)
     assert found is not None, printed
-    return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", found[0])]
+    return {key: int(number) for key, number in found.groupdict().items()}
 
 
-@pytest.mark.parametrize("name", ["a plain job", "a job with a source", "a tick of a schedule"])
-def test_numbers_of_a_path_are_plausible(printed: str, name: str) -> None:
-    functions, files, lines, hops, engine, waking, spine_files, *_ = numbers(printed, name)
-    assert 0 < engine + waking < hops <= functions
-    assert 0 < spine_files <= files <= functions <= lines
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_path_is_no_longer_than_it_was(printed: str, name: str) -> None:
+    found = numbers(printed, name)
+    reached = tuple(found[key] for key in ("hops", "files", "opened", "opened_files"))
+    assert all(one <= bound for one, bound in zip(reached, BOUNDS[name], strict=True)), (reached, printed)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_the_functions_that_a_reader_opens_are_the_spine_and_some_that_ran_beside_it(printed: str, name: str) -> None:
+    found, listed = numbers(printed, name), functions(printed, name)
+    assert len(listed) == len(set(listed)) == found["opened"]
+    assert len({file for _, file, _ in listed}) == found["opened_files"]
+    assert len([step for step, _, _ in listed if step != "beside it"]) == found["hops"] < found["opened"] < found["ran"]
+    assert len([file for _, file, _ in listed if file.startswith("signals/")]) == 0
+
+
+def functions(printed: str, name: str) -> list[tuple[str, str, str]]:
+    """(step, file, function) of one way, in order; the step is empty where it is that of the line before."""
+    following = printed.partition(f"{name}: ")[2]
+    part = re.split(r"^\w.*: \d[\d,]* functions|^lines of the package", following, flags=re.M)[0]
+    found = re.findall(r"^ {4}(.{10}) (\S+\.py) +(\S+)$", part, re.MULTILINE)
+    assert found, printed
+    return [(step.strip(), file, function) for step, file, function in found]
 
 
 def test_path_of_a_plain_job_leads_through_every_step_in_order(printed: str) -> None:
     plain = printed.split("a job with a source:")[0]
     steps = re.findall(r"^    (\w[\w -]*?) {2,}(\S+)", plain, re.MULTILINE)
-    assert [step for step, _ in steps] == ["enqueue", "wake-up", "claim", "user code", "decide", "settle"]
-    assert re.search(r"client/tasks\.py +\w+\.enqueue$", plain, re.MULTILINE)
+    assert list(dict.fromkeys(step for step, _ in steps)) == [
+        *("enqueue", "wake-up", "claim", "user code", "decide", "settle", "beside it")
+    ]
+    assert re.search(r"client/tasks/task\.py +\w+\.enqueue$", plain, re.MULTILINE)
     assert re.search(r"core/policy\.py +decide$", plain, re.MULTILINE)
     for file in ("store/jobs/settle.py", "worker/settle/settler.py", "worker/attempt/executor.py"):
         assert file in plain
 
 
 def spine(printed: str, name: str) -> list[str]:
-    """The functions of one way outside of the engines, in order, as the pages write them: `file: function`."""
-    following = printed.partition(f"{name}: ")[2]
-    part = re.split(r"^\w.*: \d[\d,]* functions|^lines of the package", following, flags=re.M)[0]
-    found = re.findall(r"^ {4}.{11}(\S+\.py) +(\S+)$", part, re.MULTILINE)
-    assert found, printed
-    return [f"{file}: {function}" for file, function in found if not file.startswith("store/engines/")]
+    """The functions on the spine of one way outside of the engines, in order, as the pages write them."""
+    on_it = [(file, function) for step, file, function in functions(printed, name) if step != "beside it"]
+    return [f"{file}: {function}" for file, function in on_it if not file.startswith("store/engine/")]
 
 
 def test_the_readme_shows_the_path_of_a_plain_job_in_the_order_in_which_it_is_run(printed: str) -> None:
@@ -57,7 +89,7 @@ def test_the_readme_shows_the_path_of_a_plain_job_in_the_order_in_which_it_is_ru
     assert [name for name in way if name in shown] == shown
 
 
-@pytest.mark.parametrize("name", ["a plain job", "a job with a source", "a tick of a schedule"])
+@pytest.mark.parametrize("name", BOUNDS)
 def test_the_page_about_the_path_names_every_function_on_it(printed: str, name: str) -> None:
     page = (ROOT / "docs" / "explanation" / "path.md").read_text()
     named = set(re.findall(r"`([\w/]+\.py: [\w.]+)`", page))

@@ -63,7 +63,8 @@ async def test_no_more_requests_wait_unread_than_the_setting_allows(
 
 async def test_lists_counts_and_explanations_show_a_published_job_as_queued(app: Rowlock, remote: Remote) -> None:
     from rowlock.core.states import State
-    from rowlock.store.read import reads
+    from rowlock.store.read import search
+    from rowlock.store.read.filter import JobFilter
 
     job = await app.get_task("REPLAY_MP4").using(owner="ana").enqueue(replayId=1)
     store = await app.store()
@@ -71,9 +72,9 @@ async def test_lists_counts_and_explanations_show_a_published_job_as_queued(app:
         await remote.request(job.id)
         for owner in (None, "ana"):
             for state, number in ((State.QUEUED, 1), (State.RUNNING, 0)):
-                wanted = reads.JobFilter(states=(state,), owner=owner)
-                assert await store.run(reads.count(wanted)) == number
-                assert len(await store.run(reads.list_jobs(wanted, 10))) == number
+                wanted = JobFilter(states=(state,), owner=owner)
+                assert (await store.run(search.count(wanted)))[state].count == number
+                assert len(await store.run(search.list_jobs(wanted, 10))) == number
         (queue,) = [queue for queue in (await store.run(read_stats())).queues if queue.name == "default"]
         assert (queue.queued, queue.running) == (1, 0)
         why = await app.explain(job.id)

@@ -114,10 +114,10 @@ async def test_what_a_dead_bridge_has_not_sent_is_sent_by_another(quick_app: Row
     app = quick_app
     job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
     store = await app.store()
-    from rowlock.core.claiming.ranges import Lane
+    from rowlock.core.claiming.ranges import Range
     from rowlock.store.engine.ids import new_token
 
-    claimed = await store.run(outbox.publish(new_token(), [Lane("default", "REPLAY_MP4")], 10, 0.5, {}))
+    claimed = await store.run(outbox.publish(new_token(), [Range("default", "REPLAY_MP4")], 10, 0.5, {}))
     assert [one.id for one in claimed] == [job.id]  # and here its bridge dies
     async with app.bridge():
         remote.succeed(await remote.request(job.id))

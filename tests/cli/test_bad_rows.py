@@ -50,5 +50,5 @@ def test_doctor_and_stats_name_what_is_set_aside(told: Inside) -> None:
     assert {text.partition(" ")[0] for text in never} >= {bad_id("due at infinity"), bad_id("due in the year 20000")}
     (one,) = told.json("stats")["set_aside"]
     assert (one["id"], one["doing"]) == (bad_id("half a lease"), "reclaim")
-    assert f"set aside  {bad_id('half a lease')}" in told.out("stats")
+    assert f"! {bad_id('half a lease')} is set aside: reclaim failed for it" in told.out("stats")
     assert "set aside" in told.out("jobs", "explain", bad_id("half a lease"))

@@ -13,7 +13,7 @@ from rowlock.cli.main import execute
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "top", "doctor", "bench"]
 VERBS += ["bridge", "deadletters", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens"]
-VERBS += ["webhooks", "workers", "alerts", "login-link", "report"]
+VERBS += ["webhooks", "workers", "alerts", "login-link"]
 BELOW = {
     "jobs": ["list", "show", "retry", "cancel", "explain", "prune"],
     "queues": ["list", "pause", "resume", "purge"],

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.client.metrics import MOST, Enqueued
+from rowlock.client.tasks.enqueue import MOST_COUNTED, Enqueued
 
 
 def counted(app: Rowlock) -> dict[tuple[str, str], int]:
@@ -44,10 +44,10 @@ async def test_an_enqueue_that_fails_is_not_counted(app: Rowlock, monkeypatch: A
 
 def test_many_tasks_share_one_count() -> None:
     enqueued = Enqueued()
-    for number in range(MOST + 10):
+    for number in range(MOST_COUNTED + 10):
         enqueued.add("default", f"task{number}", 2)
     enqueued.add("default", "task0", 1)
     found = dict(enqueued.samples()["rowlock_jobs_enqueued_total"])
-    assert len(found) == MOST + 1
+    assert len(found) == MOST_COUNTED + 1
     assert found["default", "task0"] == 3
     assert found["other", "other"] == 20

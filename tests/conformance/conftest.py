@@ -25,6 +25,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Address of a database without any tables."""
+    return f"sqlite:///{tmp_path}/empty.db" if engine == "sqlite" else str(request.getfixturevalue("postgres_url"))
+
+
+@pytest.fixture
 def sql(database: str) -> Iterator[Sql]:
     """A worker that speaks SQL alone; for tests whose `engine` is "postgres"."""
     opened = Sql(database)

@@ -10,23 +10,24 @@ from rowlock.core.outcome import Failed
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.core.schedules.schedule import Schedule
 from rowlock.health import alerts
-from rowlock.health.conditions import Alert, Facts
+from rowlock.health.rules import Alert
 from rowlock.store import workers
 from rowlock.store.engine.operation import Call, Steps, operation
-from rowlock.store.read import counts
+from rowlock.store.read.snapshot import ClosedSource, Snapshot, TroubledSchedule
 from rowlock.store.schedules import schedules
 from support.rig import Rig, token
+from support.snapshots import snapshot
 from support.sources_rig import open_breaker, sources
 
 BACKLOG = AlertRule("backlog", "queued", above=10, hold=0, resolve_after=60, repeat=600)
-FULL, EMPTY = Facts(ready={"default": 11}), Facts()
+FULL, EMPTY = snapshot({"default": 11}), snapshot()
 
 
 async def take(rig: Rig, holder: str, mine: str, lease: float = 30.0) -> float:
     return await rig.store.run(alerts.take(holder, mine, lease))
 
 
-async def evaluate(rig: Rig, mine: str, facts: Facts, *rules: AlertRule) -> bool:
+async def evaluate(rig: Rig, mine: str, facts: Snapshot, *rules: AlertRule) -> bool:
     return await rig.store.run(alerts.evaluate(mine, rules or (BACKLOG,), facts))
 
 
@@ -166,18 +167,17 @@ async def test_the_facts_are_those_of_the_tables(rig: Rig) -> None:
     )
     rig.clock.move(400)
     await rig.store.run(workers.register("w-2", "h", 1, "1", ["links"], ["t"], 5, None, 60))
-    found = await rig.store.run(alerts.facts(rules))
+    found = await rig.store.run(alerts.look(rules))
     ((job),) = found.running
     assert (job.job_id, job.task, job.worker, job.seconds) == (slow.id, "slow", "w-1", pytest.approx(400))
-    assert found.ready == {"links": 12}
-    assert found.oldest["links"] == pytest.approx(400)
+    (links,) = [queue for queue in found.queues if queue.name == "links"]
+    assert (links.ready, links.oldest_ready_seconds) == (12, pytest.approx(400))
     assert found.dead == {600.0: {"bad": 1}}
     assert (found.workers, found.served) == (1, {"links"})
-    assert found.broken == {"api:x": (pytest.approx(400), "no route")}
-    assert list(found.late) == ["nightly"]
-    assert found.late["nightly"] > 300
+    assert found.sources == (ClosedSource("api:x", "half-open", pytest.approx(400), "no route"),)
+    assert found.schedules == (TroubledSchedule("nightly", pytest.approx(340)),)
     rig.clock.move(300)  # dead jobs are counted for ten minutes, workers live for one
-    later = await rig.store.run(alerts.facts(rules))
+    later = await rig.store.run(alerts.look(rules))
     assert (later.dead, later.workers) == ({600.0: {}}, 0)
 
 
@@ -189,9 +189,8 @@ async def test_queues_with_ready_jobs_of_sources_that_are_closed_are_known_with_
     await open_breaker(rig, "api:broken")
     await sources(rig).pause("api:paused", timedelta(minutes=5))
     await sources(rig).pause("api:off")
-    assert await rig.store.run(counts.read_held_queues()) == {"links": ("api:broken", "api:off", "api:paused")}
-    facts = await rig.store.run(alerts.facts(parse_rules({"mine": {"when": "queued"}})))
-    assert facts.held == {"links": ("api:broken", "api:off", "api:paused")}
+    found = await rig.store.run(alerts.look(parse_rules({"mine": {"when": "queued"}})))
+    assert found.held == {"links": ("api:broken", "api:off", "api:paused")}
     await sources(rig).pause("api")  # the whole class
-    held = await rig.store.run(counts.read_held_queues())
+    held = (await rig.store.run(alerts.look(()))).held
     assert held["files"] == ("api",)

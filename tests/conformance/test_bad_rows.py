@@ -19,10 +19,10 @@ from rowlock.core.states import State
 from rowlock.signals.events import Watcher
 from rowlock.store import batches, workers
 from rowlock.store.jobs import claim, leases, settle
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from rowlock.store.read import reads
-from rowlock.store.read.counts import read_stats
-from rowlock.store.read.explain import explain, unknown_tasks
+from rowlock.store.read.counts import read_stats, unknown_tasks
+from rowlock.store.read.explain import explain
 from rowlock.store.upkeep import bad_rows as aside
 from rowlock.store.upkeep import retention
 from rowlock.worker.attempt.progress import ProgressBook
@@ -31,7 +31,7 @@ from rowlock.worker.settle.settler import Settler
 from rowlock.worker.upkeep.sweeper import Sweeper
 from support.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
 from support.rig import KEEP, Rig, prefix
-from support.slots import new_planner, new_slots
+from support.slots import new_claimer, new_slots
 from support.sources_rig import claim_turns, sources
 
 # --- ids
@@ -47,7 +47,7 @@ async def test_an_id_that_any_job_has_or_had_makes_no_second_job(database: str) 
         keyed = await t.using(key="k", unique="forever").enqueue()
         done = await t.enqueue()
         store = await app.store()
-        claimed = await store.run(claim.claim("w", bad_id("no JSON"), [Lane("default", "t")], 10, 60))
+        claimed = await store.run(claim.claim("w", bad_id("no JSON"), [Range("default", "t")], 10, 60))
         ended = [(job.id, job.token, None) for job in claimed if job.id in (done.id, keyed.id)]
         assert await store.run(settle.succeed(ended, KEEP))
         async with app.transaction() as tx:  # pruned: only its key remembers it
@@ -195,7 +195,7 @@ async def test_everything_else_runs_beside_rows_that_cannot_be_handled(
     store = await app.store()
     expired = await t.using(queue="nobody", expires_at=datetime.now(UTC) + timedelta(seconds=1)).enqueue()
     lost = await t.using(queue="lost").enqueue()
-    (held,) = await store.run(claim.claim("gone", bad_id("no JSON"), [Lane("lost", "t")], 1, 0.1))
+    (held,) = await store.run(claim.claim("gone", bad_id("no JSON"), [Range("lost", "t")], 1, 0.1))
     assert held.id == lost.id
     finished = await t.enqueue()
     with caplog.at_level(logging.ERROR, "rowlock"):
@@ -233,7 +233,7 @@ async def _settled(app: Rowlock) -> None:
     """Nothing that is due is left, but for what is set aside."""
     store = await app.store()
     async with asyncio.timeout(60):
-        while left := await store.run(claim.work_left([Lane("default", "t")])):
+        while left := await store.run(claim.work_left([Range("default", "t")])):
             await asyncio.sleep(0.05)
     assert not left
 
@@ -244,7 +244,7 @@ async def _settled(app: Rowlock) -> None:
 @pytest.fixture
 def sweeper(rig: Rig) -> Sweeper:
     never: Any = None
-    return Sweeper(rig.store, Settings().worker, KEEP, never, new_planner(), Watcher())
+    return Sweeper(rig.store, Settings().worker, KEEP, never, new_claimer(), Watcher())
 
 
 _COPIED = ("task", "queue", "state", "priority", "args", "attempt", "max_attempts", "releases", "losses", "convictions")
@@ -404,7 +404,7 @@ async def test_a_job_whose_outcome_can_never_be_stored_is_set_aside_and_not_run_
     await _twin(rig, bad.id)
     slots = new_slots(2)
     slots.add([bad, good], 0.0)
-    settler = Settler(rig.store, KEEP, slots, new_planner(), ProgressBook(rig.store), Watcher())
+    settler = Settler(rig.store, KEEP, slots, new_claimer(), ProgressBook(rig.store), Watcher())
     for attempt in slots.held.values():
         settler.settle(attempt, Succeeded())
     loops = Loops(rig.store.outage)

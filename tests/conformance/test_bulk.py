@@ -9,7 +9,7 @@ from rowlock.core.states import State
 from rowlock.store import Store, audit
 from rowlock.store.audit import Actor
 from rowlock.store.jobs import bulk
-from rowlock.store.read.reads import JobFilter
+from rowlock.store.read.filter import JobFilter
 from rowlock.store.read.search import Counted
 from rowlock.store.upkeep.retention import forget
 from support.refusals import refused

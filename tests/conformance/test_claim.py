@@ -13,7 +13,7 @@ from rowlock.core.outcome import Failed
 from rowlock.core.policy import fixed
 from rowlock.store import workers
 from rowlock.store.jobs import claim, enqueue
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from support import contract
 from support.rig import Rig, numbered, token
 
@@ -31,7 +31,7 @@ async def test_claims_go_by_priority_then_id(rig: Rig) -> None:
 @pytest.mark.parametrize("n", [1, 3, 7])
 async def test_a_claim_takes_no_more_than_n(rig: Rig, n: int) -> None:
     ids = await rig.enqueue_many(4, task="a") + await rig.enqueue_many(4, task="b")
-    claimed = await rig.claim(n, Lane("default", "a"), Lane("default", "b"))
+    claimed = await rig.claim(n, Range("default", "a"), Range("default", "b"))
     assert [job.id for job in claimed] == ids[:n]
     assert sum(row["state"] == "running" for row in (await rig.rows()).values()) == n
 
@@ -47,7 +47,7 @@ async def test_a_claim_keeps_the_order_whatever_part_of_each_lane_it_reads(rig: 
     line.sort()
     while line:
         n = draw.choice([1, 4, 16, 40])
-        lanes = [Lane("default", task, most=draw.choice([1, 2, 5, 60])) for task in tasks]
+        lanes = [Range("default", task, most=draw.choice([1, 2, 5, 60])) for task in tasks]
         claimed = await rig.claim(n, *lanes)
         assert [(job.priority, job.id) for job in claimed] == line[: len(claimed)]
         gave = Counter(job.task for job in claimed)
@@ -129,7 +129,7 @@ async def test_a_running_job_is_not_claimed_again_even_when_its_lease_ran_out(ri
 async def test_an_unknown_task_is_never_taken_and_never_in_the_way(rig: Rig) -> None:
     unknown = await rig.enqueue_many(300, task="unknown", priority=-100)
     known = await rig.enqueue_many(5, task="known", priority=50)
-    assert [job.id for job in await rig.claim(5, Lane("default", "known"))] == known
+    assert [job.id for job in await rig.claim(5, Range("default", "known"))] == known
     rows = await rig.rows()
     assert {rows[job_id]["state"] for job_id in unknown} == {"queued"}
 
@@ -137,11 +137,11 @@ async def test_an_unknown_task_is_never_taken_and_never_in_the_way(rig: Rig) -> 
 async def test_only_the_given_queues_are_served(rig: Rig) -> None:
     await rig.enqueue(queue="other")
     mine = await rig.enqueue(queue="mine")
-    assert [job.id for job in await rig.claim(10, Lane("mine", "t"))] == [mine]
+    assert [job.id for job in await rig.claim(10, Range("mine", "t"))] == [mine]
 
 
 async def test_lanes_are_merged_by_priority_and_id(rig: Rig) -> None:
-    lanes = [Lane(queue, task) for queue in ("q1", "q2") for task in ("a", "b")]
+    lanes = [Range(queue, task) for queue in ("q1", "q2") for task in ("a", "b")]
     wanted = []
     for n in range(24):
         lane, priority = lanes[n % 4], (n * 7) % 3
@@ -153,7 +153,7 @@ async def test_lanes_are_merged_by_priority_and_id(rig: Rig) -> None:
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(rig: Rig) -> None:
     paused = await rig.enqueue(queue="paused", priority=-5)
     other = await rig.enqueue(queue="open")
-    lanes = (Lane("paused", "t"), Lane("open", "t"))
+    lanes = (Range("paused", "t"), Range("open", "t"))
     await rig.store.run(workers.pause_queue("paused"))
     assert [job.id for job in await rig.claim(10, *lanes)] == [other]
     assert await rig.state(paused) == "queued"
@@ -192,25 +192,25 @@ async def test_a_retryable_job_is_claimed_when_due_with_its_next_attempt(rig: Ri
 
 async def test_a_lane_starts_above_its_low_water_mark(rig: Rig) -> None:
     ids = await rig.enqueue_many(3, priority=0) + await rig.enqueue_many(3, priority=1)
-    lane = Lane("default", "t", low_priority=0, low_id=ids[1])
+    lane = Range("default", "t", low_priority=0, low_id=ids[1])
     assert [job.id for job in await rig.claim(10, lane)] == ids[2:]
     assert [job.id for job in await rig.claim(10)] == ids[:2]
 
 
 async def test_a_low_water_mark_hides_every_better_priority(rig: Rig) -> None:
     first, last = await rig.enqueue(priority=-1), await rig.enqueue(priority=7)
-    assert [job.id for job in await rig.claim(10, Lane("default", "t", 0, numbered(0)))] == [last]
+    assert [job.id for job in await rig.claim(10, Range("default", "t", 0, numbered(0)))] == [last]
     assert await rig.state(first) == "queued"
 
 
 async def test_a_lane_ends_below_its_high_priority(rig: Rig) -> None:
     ids = [await rig.enqueue(priority=priority) for priority in (-1, 0, 4, 5, 6)]
-    assert [job.id for job in await rig.claim(10, Lane("default", "t", high_priority=5))] == ids[:3]
+    assert [job.id for job in await rig.claim(10, Range("default", "t", high_priority=5))] == ids[:3]
 
 
 async def test_each_lane_has_its_own_low_water_mark(rig: Rig) -> None:
     a, b = await rig.enqueue_many(3, task="a"), await rig.enqueue_many(3, task="b")
-    lanes = (Lane("default", "a", 0, a[0]), Lane("default", "b", 0, b[1]))
+    lanes = (Range("default", "a", 0, a[0]), Range("default", "b", 0, b[1]))
     assert [job.id for job in await rig.claim(10, *lanes)] == [a[1], a[2], b[2]]
 
 

@@ -16,8 +16,8 @@ async def test_the_lease_of_a_worker_that_died_under_a_clock_ahead_runs_out_in_o
     rig.clock.move(DAY)
     dead, lives = await rig.claim(2)
     rig.clock.move(-DAY)
-    assert await rig.store.run(clock_repair.put_right(0)) == (2, 0)
-    assert await rig.store.run(clock_repair.put_right(0)) == (0, 0)
+    assert await rig.store.run(clock_repair.put_jobs_right(0)) == (2, 0)
+    assert await rig.store.run(clock_repair.put_jobs_right(0)) == (0, 0)
     assert await rig.reclaim() == [], "a worker that lives has a whole lease to renew its own"
     rig.clock.move(LEASE - 1)
     assert await rig.store.run(leases.beat([(lives.id, lives.token)], LEASE)) == {lives.id}
@@ -35,11 +35,11 @@ async def test_retries_and_released_jobs_wait_as_long_as_they_were_meant_to(rig:
     await rig.settle(released, Released(50))
     delay = (await rig.row(failed.id))["run_after"] - rig.clock.now()
     rig.clock.move(-DAY)
-    assert await rig.store.run(clock_repair.put_right(MANY)) == (0, 2)
+    assert await rig.store.run(clock_repair.put_jobs_right(MANY)) == (0, 2)
     now = rig.clock.now()
     assert (await rig.row(failed.id))["run_after"] == now + delay
     assert (await rig.row(released.id))["run_after"] == now + timedelta(seconds=50)
-    assert await rig.store.run(clock_repair.put_right(MANY)) == (0, 0)
+    assert await rig.store.run(clock_repair.put_jobs_right(MANY)) == (0, 0)
 
 
 async def test_times_of_a_correct_clock_and_chosen_start_times_stay(rig: Rig) -> None:
@@ -50,7 +50,7 @@ async def test_times_of_a_correct_clock_and_chosen_start_times_stay(rig: Rig) ->
     chosen = await rig.enqueue(run_after=rig.clock.now() + timedelta(days=3))
     rig.clock.move(-DAY)
     before = await rig.everything(TABLES)
-    assert await rig.store.run(clock_repair.put_right(MANY)) == (0, 0)
+    assert await rig.store.run(clock_repair.put_jobs_right(MANY)) == (0, 0)
     assert await rig.everything(TABLES) == before
     assert (await rig.row(chosen))["run_after"] == rig.clock.now() + timedelta(days=4)
     await rig.cancel(chosen)

@@ -9,10 +9,11 @@ from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.states import State
 from rowlock.store import workers
 from rowlock.store.jobs import cancel, leases
-from rowlock.store.jobs.claim import Lane
-from rowlock.store.read import reads
-from rowlock.store.read.counts import read_stats
-from rowlock.store.read.explain import Explanation, explain, unknown_tasks
+from rowlock.store.jobs.claim import Range
+from rowlock.store.read import search
+from rowlock.store.read.counts import read_stats, unknown_tasks
+from rowlock.store.read.explain import Explanation, explain
+from rowlock.store.read.filter import JobFilter
 from support.rig import KEEP, LEASE, Rig, numbered
 
 
@@ -171,14 +172,14 @@ async def test_the_place_in_line_is_the_order_of_the_claims(rig: Rig) -> None:
     await rig.enqueue_many(3, queue="other", priority=-100)
     await rig.enqueue_many(3, delay=60, priority=-100)
     await rig.enqueue(priority=-100, expires_at=rig.clock.now())
-    ready = [job for job in await rig.store.run(reads.list_jobs(reads.JobFilter(queue="default"), 100))]
+    ready = [job for job in await rig.store.run(search.list_jobs(JobFilter(queue="default"), 100))]
     places = {}
     for job in ready:
         told = await why(rig, job.id)
         if job.task != "unknown" and told.place is not None:
             places[told.place] = job.id
     assert sorted(places) == list(range(30))
-    claimed = [job.id for job in await rig.claim(100, *(Lane("default", task) for task in "tuv"))]
+    claimed = [job.id for job in await rig.claim(100, *(Range("default", task) for task in "tuv"))]
     assert [places[n] for n in range(30)] == claimed
 
 
@@ -242,12 +243,12 @@ async def test_waiting_jobs_that_no_live_worker_can_take_are_found(rig: Rig, mon
     await rig.settle(failed, Failed("E", "x"))
     await rig.running(task="now")
     await rig.store.run(cancel.cancel([await rig.enqueue(task="cancelled")], KEEP))
-    assert await rig.store.run(unknown_tasks()) == [
+    assert list(await rig.store.run(unknown_tasks())) == [
         ("default", "gone", 1),
         ("default", "later", 1),
         ("default", "u", 4),
     ]
-    monkeypatch.setattr("rowlock.store.read.explain.COUNT_LIMIT", 3)
+    monkeypatch.setattr("rowlock.store.read.counts.COUNT_LIMIT", 3)
     assert ("default", "u", 3) in await rig.store.run(unknown_tasks())
     rig.clock.move(LEASE + 1)
     assert [row[:2] for row in await rig.store.run(unknown_tasks())] == [

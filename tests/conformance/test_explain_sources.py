@@ -8,7 +8,7 @@ from rowlock.core.clock import FakeClock
 from rowlock.core.states import State
 from rowlock.store import Store, batches, workers
 from rowlock.store.read.explain import Explanation, explain
-from rowlock.store.sources.sources import put_right
+from rowlock.store.upkeep.clock_repair import put_sources_right
 from rowlock.store.workers import pause_queue
 from support.rig import LEASE, TABLES, Rig
 from support.sources_rig import claim_turns, cleared, enqueue_each, fail, open_breaker, sources, succeed
@@ -260,5 +260,5 @@ async def test_a_bucket_of_a_clock_that_was_ahead_is_said(rig: Rig) -> None:
     told = await why(rig, ids[1])
     assert (told.reason, told.waits_until) == ("rate", None)
     assert "clock that was ahead" in told.text
-    await rig.store.run(put_right())
+    await rig.store.run(put_sources_right())
     assert "the next token comes at 2026-01-01 00:00:01 UTC" in (await why(rig, ids[1])).text

@@ -13,7 +13,7 @@ from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import cancel, enqueue, retry, settle
 from rowlock.store.jobs.insert import NewRow
 from rowlock.store.read import relatives, search
-from rowlock.store.read.reads import JobFilter
+from rowlock.store.read.filter import JobFilter
 from rowlock.store.read.relatives import Relative
 from rowlock.store.read.search import Counted
 from support.app_rig import sweep

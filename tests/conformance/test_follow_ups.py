@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rowlock import InvalidArguments, Rowlock, fixed
-from rowlock.client.tasks.follow_ups import MAX_BYTES
+from rowlock.client.tasks.registry import MAX_FOLLOW_UP_BYTES
 from rowlock.core.options import NOT_OF_FOLLOW_UPS, names_in
 from rowlock.core.outcome import Succeeded
 from rowlock.store.jobs import tasks
@@ -156,7 +156,7 @@ async def test_follow_ups_too_long_to_be_stored_with_every_job_are_refused(app: 
     async def work(finished: dict[str, Any] | None = None) -> None: ...
 
     task = app.task("0")(work)
-    with pytest.raises(InvalidArguments, match=f"at most {MAX_BYTES} are stored"):
+    with pytest.raises(InvalidArguments, match=f"at most {MAX_FOLLOW_UP_BYTES} are stored"):
         for n in range(1, 20):  # each names two: the tree of them doubles
             task = app.task(str(n), on_success=task, on_dead=task)(work)
 

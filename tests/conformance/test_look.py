@@ -1,6 +1,7 @@
 """Looks through jobs with any filter: pages and counts are right, in order, and of a bounded cost."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,8 +13,8 @@ from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.states import State
 from rowlock.store import Store
 from rowlock.store.read import search
-from rowlock.store.read.reads import JobFilter
-from rowlock.store.read.search import Counted, Ids, ids_that_begin
+from rowlock.store.read.filter import LAST_ID, Ids, JobFilter, ids_that_begin
+from rowlock.store.read.search import Counted
 from support.rig import Rig
 
 
@@ -21,7 +22,7 @@ async def pages(store: Store, filter: JobFilter, limit: int, within: Ids | None 
     """All that fits, page by page."""
     found, before = list[str](), None
     while True:
-        page = await store.run(search.page(filter, limit, before, within))
+        page = await store.run(search.page(replace(filter, ids=within or Ids()), limit, before))
         found += page.ids
         if page.next is None:
             return found
@@ -113,7 +114,7 @@ async def test_the_first_characters_of_an_id_find_it(store: Store, jobs: dict[st
     one = everything[3]
     assert await pages(store, JobFilter(), 4, ids_that_begin(one)) == [one]
     assert await pages(store, JobFilter(), 4, ids_that_begin("0001")) == []
-    assert ids_that_begin("ffff").high == search.LAST_ID
+    assert ids_that_begin("ffff").high == LAST_ID
     for wrong in ("", "123", "wxyz", "0" * 33):
         with pytest.raises(InvalidArguments, match="beginning of an id"):
             ids_that_begin(wrong)

@@ -2,7 +2,6 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ import apsw
 import psycopg
 import pytest
 
-from rowlock.core.errors import SchemaError, StoreError
+from rowlock.core.errors import SchemaError
 from rowlock.core.sources.policy import SHIPPED, Policy
-from rowlock.store import batches, open_store
+from rowlock.store import open_store
 from rowlock.store.engine import migrate
 from rowlock.store.engine.dialects import DIALECTS
 from rowlock.store.engine.store import StoreOptions
@@ -26,15 +25,6 @@ OPEN = (
     "    await store.close()\n"
     "sys.stdin.readline(); asyncio.run(main())"
 )
-
-
-@pytest.fixture
-def empty(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Address of a database without any tables."""
-    if engine == "sqlite":
-        yield f"sqlite:///{tmp_path}/empty.db"
-    else:
-        yield request.getfixturevalue("postgres_url")
 
 
 async def schema(url: str) -> list[tuple[Any, ...]]:
@@ -97,8 +87,7 @@ async def pretend_newer(url: str, number: int, breaking: bool) -> None:
 async def test_many_tasks_that_open_at_once_migrate_once(empty: str, engine: str) -> None:
     opened = await asyncio.gather(*(open_store(empty, StoreOptions(migrate=True)) for _ in range(8)))
     await asyncio.gather(*(store.close() for store in opened))
-    expected = [(m.number, m.name, m.breaking) for m in migrate.migrations(engine)]
-    assert await migrations_of(empty) == expected
+    assert await migrations_of(empty) == [(m.number, m.name, m.breaking) for m in migrate.schema(engine).migrations]
     assert sum(bool(store.migrated) for store in opened) == 1
 
 
@@ -108,7 +97,7 @@ async def test_many_processes_that_open_at_once_migrate_once(empty: str, engine:
     started = [await asyncio.create_subprocess_exec(*opening, stdin=pipe, stderr=pipe) for _ in range(4)]
     ended = await asyncio.gather(*(process.communicate(b"go\n") for process in started))
     assert [process.returncode for process in started] == [0] * 4, ended
-    assert len(await migrations_of(empty)) == len(migrate.migrations(engine))
+    assert len(await migrations_of(empty)) == len(migrate.schema(engine).migrations)
 
 
 async def test_migrating_again_changes_nothing(database: str) -> None:
@@ -171,21 +160,6 @@ async def test_a_refused_open_leaves_no_connection_behind(empty: str) -> None:
     pytest.fail("the connection of a refused open is still there after 2 s")
 
 
-async def test_a_half_done_migration_is_undone(empty: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = migrate.migrations(engine)
-    text = "CREATE TABLE half_done (id integer); SELECT no_such_column;"
-    broken = migrate.Migration(known[-1].number + 1, "broken", text, False)
-    monkeypatch.setattr(migrate, "migrations", lambda engine: (*known, broken))
-    with pytest.raises(StoreError):
-        await open_store(empty, StoreOptions(migrate=True))
-    monkeypatch.undo()
-    with pytest.raises(SchemaError, match="rowlock migrate"):
-        await open_store(empty, StoreOptions(migrate=False))
-    store = await open_store(empty, StoreOptions(migrate=True))
-    await store.close()
-    assert await migrations_of(empty) == [(m.number, m.name, m.breaking) for m in known]
-
-
 async def test_the_script_applied_by_hand_equals_a_fresh_schema(empty: str, database: str, engine: str) -> None:
     store = await open_store(database, StoreOptions(migrate=True))
     await store.close()
@@ -195,7 +169,10 @@ async def test_the_script_applied_by_hand_equals_a_fresh_schema(empty: str, data
 
 
 async def test_the_script_holds_only_what_is_not_yet_applied(engine: str) -> None:
-    everything = {m.number: m.breaking for m in migrate.migrations(engine)}
+    known = migrate.schema(engine)
+    everything = migrate.Applied(
+        {m.number: m.breaking for m in known.migrations}, {file.title: file.checksum for file in known.files}
+    )
     assert "jobs_live" in migrate.script(DIALECTS[engine])
     assert "jobs_live" not in migrate.script(DIALECTS[engine], everything)
 
@@ -291,62 +268,3 @@ async def test_the_table_defends_itself(rig: Rig, running: bool, changes: list[s
         with pytest.raises(Exception, match=r"(?i)constraint"):
             await rig.fetch(f"UPDATE {{t}}jobs_live SET {change}")
         assert await rig.everything() == before
-
-
-BEFORE = [  # state of the batch before and after, and how its three jobs ended
-    ("succeeded", "cancelled", ("succeeded", "cancelled", "cancelled")),
-    ("succeeded", "failed", ("cancelled", "EXPIRED", "succeeded")),
-    ("failed", "failed", ("dead", "EXPIRED", "cancelled")),
-    ("succeeded", "succeeded", ("succeeded", "succeeded", "succeeded")),
-    ("cancelled", "cancelled", ("dead", "cancelled", "cancelled")),
-]
-
-
-async def test_batches_of_before_are_counted_as_their_jobs_ended(
-    empty: str, engine: str, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = migrate.migrations(engine)
-    monkeypatch.setattr(migrate, "migrations", lambda engine: tuple(m for m in known if m.number < 9))
-    store = await open_store(empty, StoreOptions(migrate=True, clock=clock))
-    old = Rig(store, clock)
-    now = "now()" if engine == "postgres" else "unixepoch()"
-    day = "'2030-01-01'"
-    for number, (state, _, ends) in enumerate(BEFORE):
-        batch = f"'00000000-0000-0000-0000-00000000000{number}'"
-        await old.fetch(
-            "INSERT INTO {t}batches (id, name, state, created_at, finished_at)"
-            f" VALUES ({batch}, 'b{number}', '{state}', {now}, {now})"
-        )
-        dead = ends.count("dead")
-        for shard, (total, processed) in {3: (0, 3), 17: (3, 0)}.items():
-            await old.fetch(
-                "INSERT INTO {t}batch_counts (batch_id, shard, total, processed, failed)"
-                f" VALUES ({batch}, {shard}, {total}, {processed}, {dead if processed else 0})"
-            )
-        for nth, end in enumerate(ends):
-            kept = "cancelled" if end == "EXPIRED" else end
-            code = {"EXPIRED": "'EXPIRED'", "cancelled": "'CANCELLED'"}.get(end, "NULL")
-            await old.fetch(
-                "INSERT INTO {t}jobs_finished (id, task, queue, state, priority, args, batch_id, attempt, max_attempts,"
-                " releases, losses, convictions, run_after, error_code, created_at, finished_at, updated_at, drop_on)"
-                f" VALUES ('00000000-0000-0000-0000-0000000001{number}{nth}', 't', 'default', '{kept}', 0, '{{}}',"
-                f" {batch}, 1, 1, 0, 0, 0, {now}, {code}, {now}, {now}, {now}, {day})"
-            )
-    closed = "FALSE" if engine == "postgres" else "0"
-    await old.fetch(f"UPDATE {{t}}sources SET enabled = {closed} WHERE name = 'api'")
-    await old.fetch(f"UPDATE {{t}}sources SET paused_until = {now}, opened_at = {now} WHERE name = 'domain'")
-    await store.close()
-    monkeypatch.undo()
-    store = await open_store(empty, StoreOptions(migrate=True, clock=clock))
-    try:
-        found = sorted(
-            await store.run(batches.newest(10, "ffffffff-ffff-ffff-ffff-ffffffffffff")), key=lambda row: row.name
-        )
-        for row, (_, state, ends) in zip(found, BEFORE, strict=True):
-            assert (row.state, row.total, row.processed) == (state, 3, 3)
-            ways = (row.succeeded, row.dead, row.cancelled, row.expired)
-            assert ways == tuple(map(ends.count, ("succeeded", "dead", "cancelled", "EXPIRED"))), row.name
-        closed_classes = {s.name: (s.class_enabled, s.class_paused_until) for s in await store.run(sources(9))}
-        assert closed_classes == {"api": (False, None), "domain": (True, None)}, "a breaker is not an operator"
-    finally:
-        await store.close()

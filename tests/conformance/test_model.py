@@ -31,7 +31,7 @@ from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import claim, leases, transitions
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import retry as retries
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from support.functions import FunctionStore, fake_world
 from support.interleave import rewrite
 from support.rig import KEEP, TABLES, Rig, numbered, settlement
@@ -198,7 +198,7 @@ class Machine(RuleBasedStateMachine):
     @rule(n=st.integers(1, 3), worker=st.sampled_from(["w1", "w2"]))
     def claim(self, n: int, worker: str) -> None:
         token = self.token()
-        claimed = self.world.run(claim.claim(worker, token, [Lane("default", "t")], n, LEASE))
+        claimed = self.world.run(claim.claim(worker, token, [Range("default", "t")], n, LEASE))
         ready = sorted((job.priority, job_id) for job_id, job in self.jobs.items() if job.ready)
         assert [(job.priority, job.id) for job in claimed] == ready[:n]
         for lease in claimed:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rowlock.store.engine.statements import bind, load
-from rowlock.store.read.reads import LAST_ID
+from rowlock.store.read.filter import LAST_ID
 from support.rig import Rig, numbered
 
 ROWS = 10_000

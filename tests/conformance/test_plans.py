@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rowlock.store.jobs import claim, leases, settle, transitions
-from rowlock.store.jobs.claim import Lane
-from rowlock.store.read import reads
+from rowlock.store.jobs.claim import Range
+from rowlock.store.read.filter import LAST_ID, JobFilter, params
 from rowlock.store.sources import claim as sourced_claim
 from support.plans import (
     BATCH_ID,
@@ -34,9 +34,7 @@ from support.rig import numbered
 FEW = [(numbered(FIRST_FINISHED + n),) for n in range(10)]  # what an operator or a lost lease asks for
 
 # All jobs that a job has made, page by page.
-CHILDREN = {"id": reads.LAST_ID, "low": numbered(0), "n": 50, "skip": 999} | reads.params(
-    reads.JobFilter(parent=numbered(1))
-)
+CHILDREN = {"id": LAST_ID, "low": numbered(0), "n": 50, "skip": 999} | params(JobFilter(parent=numbered(1)))
 
 
 # name -> its parameters, and the index without which it would read what is not its business.
@@ -135,7 +133,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
 }
 CLAIMS = [{"lane": lanes(count), "n": n} for count, n in ((1, 1), (3, 10), (7, 500), (40, 20))]
 # A low-water mark in the middle of the range.
-CLAIMS += [{"lane": [Lane("default", "task1", 0, numbered(ROWS // 2), 2)], "n": 50}]
+CLAIMS += [{"lane": [Range("default", "task1", 0, numbered(ROWS // 2), 2)], "n": 50}]
 
 SCENARIOS = ["missing", "fresh", "stale", "crowded", "crowded and fresh"]
 

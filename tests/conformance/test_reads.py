@@ -19,7 +19,7 @@ from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.statements import bind, compile_query, load
 from rowlock.store.read import reads, search
 from rowlock.store.read.counts import read_stats
-from rowlock.store.read.reads import JobFilter
+from rowlock.store.read.filter import LAST_ID, JobFilter, params
 from support.rig import COLUMNS, Rig, numbered, settlement
 
 RESULTS = ["1", "0", '"text"', '"1"', "null", "false", "[]", '{"a": [1, {"b": null}]}']
@@ -166,9 +166,9 @@ async def test_lists_ids_and_counts_mean_the_same_filter(rig: Rig) -> None:
     for states, owner, other in itertools.product(few, [None, "ana", "Ana", "nobody"], others):
         wanted = JobFilter(states=tuple(states), owner=owner, **other)
         right = [job for job in reversed(jobs) if fits(job, wanted)]
-        assert await rig.store.run(reads.list_jobs(wanted, 1_000)) == right, wanted
+        assert await rig.store.run(search.list_jobs(wanted, 1_000)) == right, wanted
         assert await rig.store.run(search.page(wanted, 1_000)) == ([job.id for job in right], None), wanted
-        assert await rig.store.run(reads.count(wanted)) == len(right), wanted
+        assert await counted(rig, wanted) == len(right), wanted
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,29 @@ async def test_pages_show_every_job_once(rig: Rig, wanted: JobFilter) -> None:
     right = [job.id for job in await everything(rig) if fits(job, wanted)]
     assert len(right) > 5
     pages: list[str] = []
-    while page := await rig.store.run(reads.list_jobs(wanted, 5, pages[-1] if pages else None)):
+    while page := await rig.store.run(search.list_jobs(wanted, 5, pages[-1] if pages else None)):
         assert len(page) <= 5
         pages += [job.id for job in page]
     assert pages == right[::-1]
+
+
+async def counted(rig: Rig, wanted: JobFilter) -> int:
+    found = await rig.store.run(search.count(wanted))
+    assert all(one.exact for one in found.values())
+    return sum(one.count for one in found.values())
+
+
+async def test_a_list_is_full_however_many_looks_that_takes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await zoo(rig)
+    jobs = await everything(rig)
+    monkeypatch.setattr(search, "FIRST_LOOK", 1)
+    monkeypatch.setattr(search, "LOOK", 2)
+    for wanted in (JobFilter(), JobFilter(task="u"), JobFilter(owner="ana", task="u"), JobFilter(states=(State.DEAD,))):
+        right = [job.id for job in reversed(jobs) if fits(job, wanted)]
+        assert len(right) > 1
+        for limit in (1, len(right) - 1, len(right), len(right) + 1):
+            assert await rig.store.run(search.newest_ids(wanted, limit)) == right[:limit], (wanted, limit)
+        assert await rig.store.run(search.newest_ids(wanted, 1_000, right[0])) == right[1:]
 
 
 async def test_a_filters_values_are_values_and_nothing_else(rig: Rig) -> None:
@@ -196,9 +215,9 @@ async def test_a_filters_values_are_values_and_nothing_else(rig: Rig) -> None:
     before = await rig.everything()
     for text, name in itertools.product(HOSTILE, ("task", "queue", "owner", "source", "tag")):
         wanted = replace(JobFilter(), **{name: text})
-        assert await rig.store.run(reads.list_jobs(wanted, 10)) == [], text
+        assert await rig.store.run(search.list_jobs(wanted, 10)) == [], text
         assert await rig.store.run(search.page(replace(wanted, states=(State.DEAD,)), 10)) == ([], None), text
-        assert await rig.store.run(reads.count(wanted)) == 0, text
+        assert await counted(rig, wanted) == 0, text
     assert await rig.everything() == before
 
 
@@ -206,15 +225,18 @@ async def test_a_count_is_exact_below_its_limit(rig: Rig) -> None:
     ids = await rig.enqueue_many(30, owner="ana")
     await rig.cancel(*ids[:20])
     for wanted in (JobFilter(), JobFilter(owner="ana"), JobFilter(states=tuple(State))):
-        assert [await rig.store.run(reads.count(wanted, n)) for n in (0, 1, 25, 30, 31)] == [0, 1, 25, 30, 30]
-    assert await rig.store.run(reads.list_jobs(JobFilter(), 0)) == []
+        for limit in (1, 15, 20, 21):
+            found = await rig.store.run(search.count(wanted, limit))
+            assert found[State.CANCELLED] == search.Counted(min(20, limit), limit > 20)
+            assert found[State.QUEUED] == search.Counted(min(10, limit), limit > 10)
+    assert await rig.store.run(search.list_jobs(JobFilter(), 0)) == []
 
 
 async def test_a_filter_without_a_time_zone_and_a_bad_cursor_are_refused(rig: Rig) -> None:
     with pytest.raises(InvalidArguments, match="time zone"):
         JobFilter(since=datetime(2026, 1, 1))
     with pytest.raises(InvalidArguments, match="not a job id"):
-        await rig.store.run(reads.list_jobs(JobFilter(), 5, "nonsense"))
+        await rig.store.run(search.list_jobs(JobFilter(), 5, "nonsense"))
 
 
 # --- plans
@@ -222,10 +244,10 @@ async def test_a_filter_without_a_time_zone_and_a_bad_cursor_are_refused(rig: Ri
 
 async def plan(rig: Rig, statement: str, wanted: JobFilter) -> str:
     query = load(rig.store.engine)[statement]
-    params = {"id": reads.LAST_ID, "low": numbered(0), "n": 50, "skip": 999, **reads.params(wanted)}
+    given = {"id": LAST_ID, "low": numbered(0), "n": 50, "skip": 999, **params(wanted)}
     async with rig.store.transaction() as tx:
         words = {"postgres": "EXPLAIN", "sqlite": "EXPLAIN QUERY PLAN"}[rig.store.engine]
-        return "\n".join(str(row[-1]) for row in await tx.fetch(f"{words} {query.sql}", *bind(query, params, None)))
+        return "\n".join(str(row[-1]) for row in await tx.fetch(f"{words} {query.sql}", *bind(query, given, None)))
 
 
 @pytest.mark.parametrize("analysed", [True, False])
@@ -237,19 +259,18 @@ async def test_lists_walk_an_index_past_100_000_finished_jobs(filling: Rig, anal
         await rig.fetch("ANALYZE")
     dead, ana = JobFilter(states=(State.DEAD,)), JobFilter(owner="owner7")
     indexes = {  # by the name in SQLite, and in PostgreSQL's default partition
-        ("all", JobFilter()): ("sqlite_autoindex_rowlock_jobs_finished_1", "jobs_finished_default_pkey"),
-        ("in_states", dead): ("rowlock_jobs_finished_trouble", "jobs_finished_default_state_id_idx"),
-        ("of_owner", ana): ("rowlock_jobs_finished_owner", "jobs_finished_default_owner_id_idx"),
-        ("of_owner_in_trouble", replace(dead, owner="owner7")): (
+        ("finished", JobFilter()): ("sqlite_autoindex_rowlock_jobs_finished_1", "jobs_finished_default_pkey"),
+        ("finished_dead", dead): ("rowlock_jobs_finished_trouble", "jobs_finished_default_state_id_idx"),
+        ("finished_owner", ana): ("rowlock_jobs_finished_owner", "jobs_finished_default_owner_id_idx"),
+        ("finished_owner_dead", replace(dead, owner="owner7")): (
             "rowlock_jobs_finished_owner_trouble",
             "jobs_finished_default_owner_state_id_idx",
         ),
     }
-    looked = ("finished", "finished_dead", "finished_owner", "finished_owner_dead")
     statements = [
         (statement, wanted, names)
-        for index, ((path, wanted), names) in zip(looked, indexes.items(), strict=True)
-        for statement in (f"list_{path}", f"edge_{index}", f"look_{index}")
+        for (index, wanted), names in indexes.items()
+        for statement in (f"edge_{index}", f"look_{index}")
     ]
     for statement, wanted, names in statements:
         text = await plan(rig, statement, wanted)
@@ -257,9 +278,9 @@ async def test_lists_walk_an_index_past_100_000_finished_jobs(filling: Rig, anal
         assert "Seq Scan on jobs_finished" not in text, (statement, text)
         assert "SCAN j\n" not in text, (statement, text)
     newest = [job_id for job_id, *_ in reversed(rows)]
-    assert [job.id for job in await rig.store.run(reads.list_jobs(JobFilter(), 50))] == newest[:50]
-    assert await rig.store.run(reads.count(JobFilter())) == 10_000
-    assert await rig.store.run(reads.count(dead)) == 5_000
+    assert [job.id for job in await rig.store.run(search.list_jobs(JobFilter(), 50))] == newest[:50]
+    assert (await rig.store.run(search.count(JobFilter())))[State.SUCCEEDED].count == 10_000
+    assert await rig.store.run(search.count(dead)) == {State.DEAD: search.Counted(5_000, True)}
 
 
 # --- numbers
@@ -313,7 +334,7 @@ async def test_stats_of_a_long_line_say_that_they_are_not_exact(rig: Rig, monkey
     await rig.enqueue_many(60)
     stats = await rig.store.run(read_stats())
     assert (stats.exact, stats.queues[0].queued) == (False, 210)
-    await rig.cancel(*await rig.store.run(reads.newest_ids(JobFilter(), 210)))
+    await rig.cancel(*await rig.store.run(search.newest_ids(JobFilter(), 210)))
     await rig.enqueue_many(401, delay=60)
     stats = await rig.store.run(read_stats())
     assert (stats.exact, stats.queues[0].waiting) == (False, 400)

@@ -8,6 +8,7 @@ from rowlock.core.policy import DAY
 from rowlock.core.schedules.schedule import Missed
 from rowlock.store.schedules import fire as firing
 from rowlock.store.schedules import schedules
+from rowlock.store.upkeep import clock_repair
 from support.rig import Rig
 from support.schedule_rig import at, break_rule, declare, fire, fired, schedule, shown
 
@@ -79,8 +80,8 @@ async def test_a_schedule_goes_on_once_a_clock_that_was_ahead_is_put_right(rig: 
     early = set(await fired(rig))
     rig.clock.move(-DAY)
     assert await fire(rig) == (0, 0, 0)
-    assert await rig.store.run(firing.put_right(10)) == ["s"]
-    assert await rig.store.run(firing.put_right(10)) == []
+    assert await rig.store.run(clock_repair.put_schedules_right(10)) == ["s"]
+    assert await rig.store.run(clock_repair.put_schedules_right(10)) == []
     rig.clock.move(60)
     await fire(rig)
     assert at(60) in await fired(rig)
@@ -94,7 +95,7 @@ async def test_a_schedule_goes_on_once_a_clock_that_was_ahead_is_put_right(rig: 
 async def test_put_right_changes_nothing_but_what_a_clock_ahead_has_written(rig: Rig) -> None:
     await declare(rig, schedule("ended", ends_at=at(120)), schedule("fires"))
     rig.clock.move(45)
-    assert await rig.store.run(firing.put_right(10)) == [], "both owe a tick"
+    assert await rig.store.run(clock_repair.put_schedules_right(10)) == [], "both owe a tick"
     rig.clock.move(DAY)
     assert await fire(rig) == (2, 1, 0)
     assert (await shown(rig, "ended")).next_tick is None
@@ -102,7 +103,7 @@ async def test_put_right_changes_nothing_but_what_a_clock_ahead_has_written(rig:
     rig.clock.move(-DAY)
     await declare(rig, schedule("new"))
     rig.clock.move(1)
-    assert await rig.store.run(firing.put_right(10)) == ["ended", "fires", "owes"]
+    assert await rig.store.run(clock_repair.put_schedules_right(10)) == ["ended", "fires", "owes"]
     assert [(await shown(rig, name)).next_tick for name in ("ended", "fires", "owes", "new")] == [at(60)] * 4
 
 
@@ -112,7 +113,7 @@ async def test_the_coming_ticks_are_those_that_will_fire_also_after_a_wrong_cloc
     await fire(rig)
     rig.clock.move(-2 * 3600)
     assert (await shown(rig)).coming(None, 3) == [at(3600), at(3 * 3600), at(4 * 3600)], "that of 02:00 has fired"
-    await rig.store.run(firing.put_right(10))
+    await rig.store.run(clock_repair.put_schedules_right(10))
     for _ in range(4):
         rig.clock.move(3600)
         await fire(rig)

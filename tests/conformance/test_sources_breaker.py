@@ -7,7 +7,7 @@ import pytest
 from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store import Store
-from rowlock.store.sources.sources import put_right
+from rowlock.store.upkeep.clock_repair import put_sources_right
 from rowlock.store.upkeep.retention import forget
 from support.rig import LEASE, Rig, settlement
 from support.sources_rig import claim_turns, cleared, fail, open_breaker, sources, succeed
@@ -298,8 +298,8 @@ async def test_a_bucket_fills_again_once_a_clock_that_was_ahead_is_put_right(rig
     rig.clock.move(-DAY)
     rig.clock.move(10)
     assert await claim_turns(rig, 9) == [], "nobody knows how long ago those two were"
-    assert await rig.store.run(put_right()) == ["api:a"]
-    assert await rig.store.run(put_right()) == []
+    assert await rig.store.run(put_sources_right()) == ["api:a"]
+    assert await rig.store.run(put_sources_right()) == []
     assert await claim_turns(rig, 9) == [], "what was taken is not given back"
     rig.clock.move(1)
     assert len(await claim_turns(rig, 9)) == 1
@@ -320,7 +320,7 @@ async def test_a_pause_lasts_as_long_as_it_was_meant_to_after_a_clock_that_was_a
         await sources(rig).pause("api:a" if how == "operator" else "api", COOLDOWN)
     rig.clock.move(-DAY)
     await rig.enqueue(source="api:a")
-    assert await rig.store.run(put_right()) != []
+    assert await rig.store.run(put_sources_right()) != []
     rig.clock.move(COOLDOWN - 1)
     assert await claim_turns(rig) == []
     rig.clock.move(1)
@@ -334,7 +334,7 @@ async def test_put_right_leaves_what_the_clock_is_right_about(rig: Rig) -> None:
     assert len(await claim_turns(rig)) == 1
     await sources(rig).pause("domain", 600)
     before = await rig.everything(("sources",))
-    assert await rig.store.run(put_right()) == []
+    assert await rig.store.run(put_sources_right()) == []
     assert await rig.everything(("sources",)) == before
 
 

@@ -6,12 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.claiming.candidates import ClaimResult, Head
+from rowlock.core.claiming.actions import ClaimResult
+from rowlock.core.claiming.ranges import Sighting
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from support import sourced
 from support.interleave import Actor, play, watching
 from support.rig import LEASE, Rig, moment, token
@@ -31,12 +32,12 @@ async def rig(store: Store, clock: FakeClock) -> Rig:
     return await cleared(Rig(store, clock))
 
 
-async def look(rig: Rig) -> list[Head]:
+async def look(rig: Rig) -> list[Sighting]:
     return await rig.store.run(sourced.look([LANE]))
 
 
-def take(heads: list[Head], n: int = 9) -> Operation[ClaimResult]:
-    return sourced.claim_from("worker-1", token(), heads, [Lane(*LANE)], n, LEASE)
+def take(heads: list[Sighting], n: int = 9) -> Operation[ClaimResult]:
+    return sourced.claim_from("worker-1", token(), heads, [Range(*LANE)], n, LEASE)
 
 
 async def test_a_claim_that_is_rolled_back_has_taken_nothing(rig: Rig) -> None:

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from rowlock.core.claiming import survey
-from rowlock.core.claiming.candidates import FRONT
 from rowlock.core.claiming.plan import NO_PLAIN_SECONDS
+from rowlock.core.claiming.ranges import Position
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, workers
 from support.rig import Rig
@@ -301,26 +301,26 @@ async def test_the_round_of_one_task_does_not_end_that_of_another(rig: Rig, prio
 async def test_a_look_goes_through_a_bounded_number_of_sources_and_on_from_there(rig: Rig) -> None:
     await enqueue_each(rig, [f"domain:{n:03}" for n in range(100)] * 2)
     seen: list[str] = []
-    place = FRONT
+    after: Position | None = None
     for _ in range(4):
-        heads = await rig.store.run(look([("default", "t")], 25, place))
+        heads = await rig.store.run(look([("default", "t")], 25, after))
         assert len(heads) == 25
-        assert [head.end for head in heads] == [False] * 24 + [True]
+        assert [head.last for head in heads] == [False] * 24 + [True]
         seen += [head.source for head in heads]
-        place = (0, heads[-1].source)
+        after = heads[-1].position
     assert seen == [f"domain:{n:03}" for n in range(100)]
-    assert await rig.store.run(look([("default", "t")], 25, place)) == []
-    heads = await rig.store.run(look([("default", "t")], 200, (0, "domain:090")))
+    assert await rig.store.run(look([("default", "t")], 25, after)) == []
+    heads = await rig.store.run(look([("default", "t")], 200, Position("default", "t", 0, "domain:090")))
     assert [head.source for head in heads] == [f"domain:{n:03}" for n in range(91, 100)]
-    assert not any(head.end for head in heads)
+    assert not any(head.last for head in heads)
 
 
 @pytest.mark.parametrize("source", ["domain:099", "domain:zzz"])
 async def test_a_look_after_the_last_source_of_a_priority_goes_on_with_the_next_priority(rig: Rig, source: str) -> None:
     await enqueue_each(rig, [f"domain:{n:03}" for n in range(100)])
     await rig.enqueue(source="domain:050", priority=1)
-    heads = await rig.store.run(look([("default", "t")], 32, (0, source)))
-    assert [(head.priority, head.source) for head in heads] == [(1, "domain:050")]
+    heads = await rig.store.run(look([("default", "t")], 32, Position("default", "t", 0, source)))
+    assert [(head.position.priority, head.source) for head in heads] == [(1, "domain:050")]
 
 
 async def test_a_look_at_the_sources_changes_no_row(rig: Rig) -> None:

@@ -169,7 +169,7 @@ async def test_transactions_one_after_another_lose_nothing(rig: Rig) -> None:
 async def test_a_read_operation_sees_what_its_own_transaction_wrote(rig: Rig) -> None:
     job_id = await rig.enqueue()
     async with rig.store.transaction() as tx:
-        (job,) = await tx.run(claim.claim("w", numbered(9), [claim.Lane("default", "t")], 1, 60))
+        (job,) = await tx.run(claim.claim("w", numbered(9), [claim.Range("default", "t")], 1, 60))
         assert await tx.run(leases.held([(job.id, job.token)])) == {job_id: False}
 
 

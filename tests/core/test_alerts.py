@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from rowlock.core.config import Settings, load_settings
 from rowlock.core.config.alert_rules import KINDS, AlertRule, parse_rules
 from rowlock.core.errors import ConfigError
-from rowlock.health.conditions import MOST_SUBJECTS, Alert, Facts, RunningJob, Seen, decide, see
+from rowlock.health.conditions import MOST_SUBJECTS, Condition, see
+from rowlock.health.rules import Alert, decide
+from rowlock.store.read.snapshot import ClosedSource, RunningJob, Snapshot, TroubledSchedule
+from support.snapshots import snapshot, worker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-SEEN = Seen(12, "twelve")
+SEEN = Condition("long_queue", "q", 12, "twelve")
 
 
 def at(seconds: float) -> datetime:
@@ -109,25 +112,31 @@ def test_rules_may_come_from_the_environment() -> None:
 # --- what is seen
 
 
-def subjects(when: str, facts: Facts, **settings: Any) -> dict[str, float]:
+def subjects(when: str, facts: Snapshot, **settings: Any) -> dict[str, float]:
     (rule,) = parse_rules({"mine": {"when": when, **settings}})
     return {subject: seen.value for subject, seen in see(rule, facts).items()}
 
 
 def test_each_rule_sees_what_is_beyond_its_limit_and_nothing_at_it() -> None:
     jobs = tuple(RunningJob(f"job-{n}", f"q{n % 2}", "t", "w", seconds) for n, seconds in enumerate([900, 400, 300]))
-    assert subjects("running_seconds", Facts(running=jobs)) == {"q0": 900, "q1": 400}
-    assert subjects("queued", Facts(ready={"a": 11, "b": 10})) == {"a": 11}
-    assert subjects("oldest_seconds", Facts(oldest={"a": 601, "b": 600})) == {"a": 601}
-    dead = Facts(dead={600.0: {"t": 1, "u": 3}, 60.0: {"t": 1}})
+    assert subjects("running_seconds", snapshot(running=jobs)) == {"q0": 900, "q1": 400}
+    assert subjects("queued", snapshot(ready={"a": 11, "b": 10})) == {"a": 11}
+    assert subjects("oldest_seconds", snapshot(oldest={"a": 601, "b": 600})) == {"a": 601}
+    dead = snapshot(dead={600.0: {"t": 1, "u": 3}, 60.0: {"t": 1}})
     assert subjects("dead", dead) == {"t": 1, "u": 3}
     assert subjects("dead", dead, above=2) == {"u": 3}
     assert subjects("dead", dead, within=60) == {"t": 1}
-    assert subjects("breaker_open", Facts(broken={"api:x": (5.0, "no\nroute")})) == {"api:x": 5.0}
-    assert subjects("missed_ticks", Facts(late={"nightly": 61.0, "hourly": 60.0})) == {"nightly": 61.0}
+    assert subjects("breaker_open", snapshot(sources=(broken("api:x", 5.0, "no\nroute"),))) == {"api:x": 5.0}
+    assert subjects(
+        "missed_ticks", snapshot(schedules=(TroubledSchedule("nightly", 61.0), TroubledSchedule("hourly", 60.0)))
+    ) == {"nightly": 61.0}
 
 
-def text_of(when: str, facts: Facts, **settings: Any) -> str:
+def broken(name: str, seconds: float, error: str | None = None) -> ClosedSource:
+    return ClosedSource(name, "broken", seconds, error)
+
+
+def text_of(when: str, facts: Snapshot, **settings: Any) -> str:
     (rule,) = parse_rules({"mine": {"when": when, **settings}})
     return "".join(seen.text for seen in see(rule, facts).values())
 
@@ -141,51 +150,51 @@ def text_of(when: str, facts: Facts, **settings: Any) -> str:
     ],
 )
 def test_counted_texts_are_sentences(number: int, queued: str, dead: str, running: str) -> None:
-    assert text_of("queued", Facts(ready={"q": number}), above=0).startswith(queued)
-    assert text_of("dead", Facts(dead={600.0: {"t": number}})).startswith(dead)
+    assert text_of("queued", snapshot(ready={"q": number}), above=0).startswith(queued)
+    assert text_of("dead", snapshot(dead={600.0: {"t": number}})).startswith(dead)
     jobs = tuple(RunningJob(f"job-{n}", "q", "t", "w", 900.0) for n in range(number))
-    assert text_of("running_seconds", Facts(running=jobs)).startswith(running)
+    assert text_of("running_seconds", snapshot(running=jobs)).startswith(running)
 
 
 def test_more_workers_are_not_the_answer_to_a_paused_queue_or_an_open_breaker() -> None:
     many = {"q": 11}
-    assert text_of("queued", Facts(ready=many)).endswith("; more workers are needed")
-    paused = text_of("queued", Facts(ready=many, paused=frozenset({"q"})))
+    assert text_of("queued", snapshot(ready=many)).endswith("; more workers are needed")
+    paused = text_of("queued", snapshot(many, paused=["q"]))
     assert paused.endswith("the queue is paused; to go on: rowlock queues resume q")
-    held = text_of("queued", Facts(ready=many, held={"q": ("api:x",)}))
+    held = text_of("queued", snapshot(ready=many, held={"q": ("api:x",)}))
     assert held.endswith("wait for a source that is paused or failing (api:x), and more workers would not start these")
     six = tuple(f"api:{n}" for n in range(6))
     assert "sources that are paused or failing (api:0, api:1, api:2, api:3, api:4 and 1 more)" in text_of(
-        "queued", Facts(ready=many, held={"q": six})
+        "queued", snapshot(ready=many, held={"q": six})
     )
-    elsewhere = text_of("queued", Facts(ready=many, held={"other": ("api:x",)}, broken={"api:x": (5.0, None)}))
+    elsewhere = text_of("queued", snapshot(many, held={"other": ("api:x",)}, sources=(broken("api:x", 5.0),)))
     assert elsewhere.endswith("; more workers are needed")
-    waited = Facts(oldest={"q": 9999.0}, paused=frozenset({"q"}))
+    waited = snapshot(oldest={"q": 9999.0}, paused=["q"])
     assert text_of("oldest_seconds", waited).endswith("; the queue is paused; to go on: rowlock queues resume q")
 
 
 def test_a_rule_with_names_sees_these_alone() -> None:
-    assert subjects("queued", Facts(ready={"a": 99, "b": 99}), only="b") == {"b": 99}
-    assert subjects("breaker_open", Facts(broken={"api:x": (1, None), "api:y": (1, None)}), only=["api:y"]) == {
+    assert subjects("queued", snapshot(ready={"a": 99, "b": 99}), only="b") == {"b": 99}
+    assert subjects("breaker_open", snapshot(sources=(broken("api:x", 1), broken("api:y", 1))), only=["api:y"]) == {
         "api:y": 1
     }
 
 
 def test_no_worker_is_about_all_workers_or_about_the_queues_that_are_named() -> None:
-    assert subjects("no_worker", Facts()) == {"": 0}
-    assert subjects("no_worker", Facts(workers=1, served=frozenset({"a"}))) == {}
-    assert subjects("no_worker", Facts(workers=1, served=frozenset({"a"})), only=["a", "b"]) == {"b": 0}
+    assert subjects("no_worker", snapshot()) == {"": 0}
+    assert subjects("no_worker", snapshot(listed=(worker("a"),))) == {}
+    assert subjects("no_worker", snapshot(listed=(worker("a"),)), only=["a", "b"]) == {"b": 0}
 
 
 def test_a_thousand_subjects_become_the_worst_twenty() -> None:
-    found = subjects("queued", Facts(ready={f"q{n}": n for n in range(1000)}))
+    found = subjects("queued", snapshot(ready={f"q{n}": n for n in range(1000)}))
     assert len(found) == MOST_SUBJECTS
     assert min(found.values()) == 980
 
 
 def test_the_text_of_an_outside_error_is_one_line_without_control_characters() -> None:
     (rule,) = parse_rules({"mine": {"when": "breaker_open"}})
-    seen = see(rule, Facts(broken={"api:x": (5.0, "a\n\x1b[31mb" + "c" * 500)}))
+    seen = see(rule, snapshot(sources=(broken("api:x", 5.0, "a\n\x1b[31mb" + "c" * 500),)))
     assert seen["api:x"].text.isprintable()
     assert len(seen["api:x"].text) < 300
 

@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus, urlencode
 import pytest
 
 from rowlock.core.argument_values import ArgumentValues
-from rowlock.core.scrubbing import scrub
+from rowlock.core.error_text import scrub
 
 NAME = 'Ana O\'Brien\n"Müller" / Söhne'
 LONG = "9f31-secret-" + "abcdefgh12345678" * 40

@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from rowlock.core.sources.breaker import Event, Health, after
+from rowlock.core.sources.breaker import BreakerEvent, Health, after
 
-FAILURE, SUCCESS, REFUSAL, NOTHING = (Event(kind, 0) for kind in ("failure", "success", "refusal", "none"))  # type: ignore[arg-type]
+FAILURE, SUCCESS, REFUSAL, NOTHING = (BreakerEvent(kind, 0) for kind in ("failure", "success", "refusal", "none"))  # type: ignore[arg-type]
 
 
-def all_after(health: Health, *events: Event) -> Health:
+def all_after(health: Health, *events: BreakerEvent) -> Health:
     """Each event by an attempt that was claimed just before."""
     for event in events:
         health = after(health, event._replace(epoch=health.epoch))
@@ -51,7 +51,7 @@ def test_the_source_is_left_alone_for_as_long_as_it_asks_but_never_for_less_than
     assert after(asked, FAILURE._replace(retry_after=5.0)).paused_for == 60.0
     fifth = all_after(asked, *[FAILURE] * 3, FAILURE._replace(retry_after=1000.0))
     assert (fifth.opened, fifth.paused_for) == (True, 1000.0)
-    late = after(fifth, Event("failure", 0, retry_after=5000.0))
+    late = after(fifth, BreakerEvent("failure", 0, retry_after=5000.0))
     assert late == replace(fifth, paused_for=5000.0), "also when an attempt from before says so"
 
 

@@ -282,8 +282,8 @@ def test_a_claim_after_a_full_one_starts_at_its_last_id() -> None:
 def test_a_short_claim_from_the_marks_is_followed_by_one_from_the_front_within_a_second() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
-    lanes = worker.plan.lanes["every"]
-    lanes.front_at = lanes.front_due = worker.now + FRONT_SECONDS  # one was made now
+    ranges = worker.plan.ranges["every"]
+    ranges.front_at = ranges.front_due = worker.now + FRONT_SECONDS  # one was made now
     worker.plan.woken(worker.now)
     began = worker.now
     worker.until(Claim)
@@ -311,8 +311,8 @@ def test_an_idle_worker_wakes_when_the_next_delayed_job_is_due() -> None:
 def test_promoted_jobs_are_claimed_at_once_and_from_the_front() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
-    lanes = worker.plan.lanes["every"]
-    lanes.front_at = lanes.front_due = worker.now + FRONT_SECONDS
+    ranges = worker.plan.ranges["every"]
+    ranges.front_at = ranges.front_due = worker.now + FRONT_SECONDS
     worker.plan.promoted(3, None, worker.now)
     worker.until_sleep()
     assert worker.claims[0].front, "a delayed job has an old id"

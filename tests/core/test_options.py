@@ -112,7 +112,7 @@ def test_an_option_that_is_added_to_the_record_is_carried_or_refused_by_name_eve
     assert options.read_text().count(last) == 1
     options.write_text(options.read_text().replace(last, FIELD + last))
     migration = "".join(f"ALTER TABLE rowlock_{table} ADD COLUMN colour TEXT;\n" for table in TABLES)
-    (package / "store" / "sql" / "migrations" / "sqlite" / "9999_colour.sql").write_text(migration)
+    (package / "store" / "schema" / "sqlite" / "9999_colour.sql").write_text(migration)
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(

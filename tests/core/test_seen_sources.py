@@ -10,20 +10,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rowlock.core.claiming import survey
-from rowlock.core.claiming.actions import Claim, ClaimSourced, Fill, Look
-from rowlock.core.claiming.candidates import ClaimResult, Head, Range
+from rowlock.core.claiming.actions import Claim, ClaimResult, ClaimSourced, Fill, Look
 from rowlock.core.claiming.pick import Found, deal
 from rowlock.core.claiming.plan import Plan
-from rowlock.core.claiming.rotation import PLAIN
+from rowlock.core.claiming.ranges import PLAIN, Position, QueueTask, Sighting, SourceRange
 from rowlock.core.claiming.survey import SeenSources
 from rowlock.core.job import Claimed
 from rowlock.core.sources.admission import Gate, admit, class_of
 
-OPEN = Gate(None, None, None, None, True, None, False, False, None, None, 0, None, None, True)
-NOBODY = Claimed(
-    *("", "", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
-    *(None, None, None, None, None, False, "", ""),
+OPEN = Gate(
+    concurrency=None,
+    total=None,
+    rate=None,
+    burst=None,
+    enabled=True,
+    paused_for=None,
+    opened=False,
+    probing=False,
+    tokens=None,
+    elapsed=None,
+    epoch=0,
+    running=None,
+    class_running=None,
+    has_row=True,
 )
+NOBODY = Claimed(id="", task="")
 
 
 @dataclass
@@ -48,26 +59,26 @@ class Table:
             paused_for=None if gate.paused_for is None else gate.paused_for - now,  # kept as the moment of its end
         )
 
-    def look(self, ranges: list[Range], now: float) -> list[Head]:
+    def look(self, ranges: list[SourceRange], now: float) -> list[Sighting]:
         self.looks += 1
-        heads = list[Head]()
-        for span in ranges:
-            places = [
-                (priority, source)
+        sightings = list[Sighting]()
+        for one in ranges:
+            positions = [
+                Position(one.queue, one.task, priority, source)
                 for (task, priority, source), n in self.jobs.items()
-                if n and source and task == span.task and (span.low_priority, span.low_source) < (priority, source)
+                if n and source and task == one.task and (one.low_priority, one.low_source) < (priority, source)
             ]
-            heads += [
-                Head(span.queue, span.task, *place, nth == span.most, self.gate(place[1], now))
-                for nth, place in enumerate(heapq.nsmallest(span.most, places), 1)
+            sightings += [
+                Sighting(position, self.gate(position.source, now), last=nth == one.most)
+                for nth, position in enumerate(heapq.nsmallest(one.most, positions), 1)
             ]
-        return sorted(heads, key=lambda head: head.priority)
+        return sorted(sightings, key=lambda one: one.position.priority)
 
-    def claim(self, action: ClaimSourced, heads: list[Head], n: int, now: float) -> ClaimResult:
+    def claim(self, action: ClaimSourced, sightings: list[Sighting], n: int, now: float) -> ClaimResult:
         """As store/sources/claim.py: count anew, deal, claim."""
-        gates = {head.source: self.gate(head.source, now) for head in heads}
+        gates = {one.source: self.gate(one.source, now) for one in sightings}
         room = {source: admit(gate).room for source, gate in gates.items()}
-        names = {(head.task, head.priority, head.source) for head in heads if room[head.source] > 0}
+        names = {(one.position.task, one.position.priority, one.source) for one in sightings if room[one.source] > 0}
         if action.plain:
             names |= {name for name in self.jobs if not name[2] and name[1] < action.plain[0].high_priority}
         found = [
@@ -87,9 +98,7 @@ class Table:
                 gates[job.source] = gates[job.source].after(1, 1)
                 self.tokens_at[job.source] = now
         left = {
-            ("default", task, priority, source)
-            for task, priority, source in {(h.task, h.priority, h.source) for h in heads}
-            if self.jobs[task, priority, source]
+            position for position, _, _ in sightings if self.jobs[position.task, position.priority, position.source]
         }
         claimed = [NOBODY._replace(id=j.id, task=j.task, priority=j.priority, source=j.source) for j in picks]
         now_gates = {source: self.gate(source, now) for source in gates}
@@ -204,17 +213,21 @@ def test_a_new_source_is_found_behind_10000_closed_ones_after_a_wake_up() -> Non
 # What a worker knows is out of date
 
 
-def seen(source: str, **gate: object) -> Head:
-    return Head("default", "a", 0, source, False, OPEN._replace(**gate))
+def at(source: str, priority: int = 0) -> Position:
+    return Position("default", "a", priority, source)
+
+
+def seen(source: str, **gate: object) -> Sighting:
+    return Sighting(at(source), OPEN._replace(**gate))
 
 
 def full(source: str = "api:x") -> SeenSources:
     """A worker that knows one source with jobs, and has just filled its only slot."""
-    sources = SeenSources([("default", "a")], 5.0)
+    sources = SeenSources([QueueTask("default", "a")], 5.0)
     sources.saw(sources.ranges(), [seen(source, concurrency=1, running=0)], 0.0, 0.0)
     head = seen(source, concurrency=1, running=1)
     job = NOBODY._replace(task="a", source=source)
-    sources.claimed([head], ClaimResult([job], False, {("default", "a", 0, source)}, {source: head.gate}), 0.1, 0.2)
+    sources.claimed([head], ClaimResult([job], False, {at(source)}, {source: head.gate}), 0.1, 0.2)
     assert not sources.has_open(0.2)
     return sources
 
@@ -233,7 +246,7 @@ def test_a_claim_that_began_before_an_attempt_ended_does_not_close_its_source() 
     sources.freed("api:x", 1, 1.05)
     sources.claimed([], ClaimResult([]), 1.0, 1.1)
     gates = {"api:x": OPEN._replace(concurrency=1, running=1)}
-    left = {("default", "a", 0, "api:x")}
+    left = {at("api:x")}
     sources.claimed([seen("api:x")], ClaimResult([NOBODY], False, left, gates), 1.0, 1.1)
     assert sources.has_open(1.1)
 
@@ -242,19 +255,19 @@ def test_a_claim_that_began_before_an_attempt_ended_does_not_close_its_source() 
 def test_a_full_source_has_a_turn_of_as_many_jobs_as_attempts_of_it_have_ended(ended: int) -> None:
     """Else a claim would name twice as many sources as it needs."""
     sources, heads = (
-        SeenSources([("default", "a")], 5.0),
+        SeenSources([QueueTask("default", "a")], 5.0),
         [seen(f"api:{n}", concurrency=2, running=2) for n in range(80)],
     )
     sources.saw(sources.ranges(), heads, 0.0, 0.0)
     for head in heads:
         sources.freed(head.source, ended, 1.0)
-    found = sources.next_heads(64, 1.0)
+    found = sources.next_turns(64, 1.0)
     assert found is not None
     assert len(found[0]) == 64 / ended
 
 
 def test_a_full_class_opens_when_an_attempt_of_any_of_its_sources_ends() -> None:
-    sources = SeenSources([("default", "a")], 5.0)
+    sources = SeenSources([QueueTask("default", "a")], 5.0)
     gate = {"total": 1, "class_running": 1}
     sources.saw(
         sources.ranges(), [seen("api:x", **gate), seen("api:y", **gate), seen("web:z", concurrency=0)], 0.0, 0.0
@@ -262,26 +275,26 @@ def test_a_full_class_opens_when_an_attempt_of_any_of_its_sources_ends() -> None
     assert not sources.has_open(0.0)
     sources.freed("api:x", 1, 1.05)
     sources.saw(sources.ranges(), [seen("api:x", **gate), seen("api:y", **gate)], 1.0, 1.1)
-    assert {head.source for head in sources.next_heads(9, 1.1)[0]} == {"api:x", "api:y"}
+    assert {head.source for head in sources.next_turns(9, 1.1)[0]} == {"api:x", "api:y"}
 
 
 def test_a_source_whose_class_is_given_a_total_is_not_claimed_from_again_and_again() -> None:
-    sources = SeenSources([("default", "a")], 5.0)
+    sources = SeenSources([QueueTask("default", "a")], 5.0)
     sources.saw(sources.ranges(), [seen("api:x")], 0.0, 0.0)
     gate = OPEN._replace(total=1, class_running=1)
-    sources.claimed([seen("api:x")], ClaimResult([], False, {("default", "a", 0, "api:x")}, {"api:x": gate}), 0.1, 0.2)
+    sources.claimed([seen("api:x")], ClaimResult([], False, {at("api:x")}, {"api:x": gate}), 0.1, 0.2)
     assert not sources.has_open(0.2)
     assert not sources.has_open(5.0)
 
 
 @pytest.mark.parametrize("locked", [True, False], ids=["another worker claims from it", "its jobs cannot be claimed"])
 def test_a_source_that_gave_nothing_is_tried_again_soon_and_ever_less_often_but_never_given_up(locked: bool) -> None:
-    sources, tried, now = SeenSources([("default", "a")], 5.0), list[float](), 0.0
+    sources, tried, now = SeenSources([QueueTask("default", "a")], 5.0), list[float](), 0.0
     head = seen("api:x", opened=True)
     while now < 10.0:
         if now >= sources.look_at:
             sources.saw(sources.ranges(), [head], now, now)
-        elif sources.next_heads(1, now) is not None:
+        elif sources.next_turns(1, now) is not None:
             tried.append(now)
             sources.claimed(
                 [head], ClaimResult([], False, (), {"api:x": head.gate}, {"api:x"} if locked else ()), now, now
@@ -293,23 +306,23 @@ def test_a_source_that_gave_nothing_is_tried_again_soon_and_ever_less_often_but_
 
 
 def test_a_source_that_gave_nothing_counts_as_open_again_after_it_gave_a_job() -> None:
-    sources, head = SeenSources([("default", "a")], 5.0), seen("api:x")
+    sources, head = SeenSources([QueueTask("default", "a")], 5.0), seen("api:x")
     sources.saw(sources.ranges(), [head], 0.0, 0.0)
     for now in (0.1, 1.1, 2.1):
         sources.claimed([head], ClaimResult([], False, (), {"api:x": head.gate}, {"api:x"}), now, now)
         assert not sources.has_open(now)
-    left = {("default", "a", 0, "api:x")}
+    left = {at("api:x")}
     sources.claimed([head], ClaimResult([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
     assert sources.has_open(3.0)
 
 
 def test_after_a_source_has_given_a_job_earlier_misses_do_not_lengthen_its_next_pause() -> None:
-    sources, head = SeenSources([("default", "a")], 5.0), seen("api:x")
+    sources, head = SeenSources([QueueTask("default", "a")], 5.0), seen("api:x")
     nothing = ClaimResult([], False, (), {"api:x": head.gate}, {"api:x"})
     sources.saw(sources.ranges(), [head], 0.0, 0.0)
     for now in (0.1, 1.1, 2.1):
         sources.claimed([head], nothing, now, now)
-    left = {("default", "a", 0, "api:x")}
+    left = {at("api:x")}
     sources.claimed([head], ClaimResult([NOBODY._replace(source="api:x")], False, left, {"api:x": head.gate}), 3.0, 3.0)
     sources.claimed([head], nothing, 4.0, 4.0)
     assert not sources.has_open(4.0)
@@ -320,7 +333,7 @@ def test_a_survey_that_was_cut_short_goes_on_as_soon_as_what_it_showed_is_used_u
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(survey, "MOST", 2)
-    sources, heads = SeenSources([("default", "a")], 5.0), [seen("api:x"), seen("api:y")._replace(end=True)]
+    sources, heads = SeenSources([QueueTask("default", "a")], 5.0), [seen("api:x"), seen("api:y")._replace(last=True)]
     sources.saw(sources.ranges(), heads, 0.0, 0.0)
     assert sources.look_at == survey.CLOSED_SECONDS, "while jobs can start, the next look can wait"
     jobs = [NOBODY._replace(source=head.source) for head in heads]
@@ -468,13 +481,13 @@ def test_jobs_without_a_source_do_not_overtake_an_urgent_source_between_the_look
 
 
 def test_a_source_without_more_jobs_of_one_priority_goes_on_with_those_of_the_next() -> None:
-    sources = SeenSources([("default", "a")], 5.0)
-    urgent, later = [Head("default", "a", priority, "api:x", False, OPEN) for priority in (-20, -10)]
+    sources = SeenSources([QueueTask("default", "a")], 5.0)
+    urgent, later = [Sighting(at("api:x", priority), OPEN) for priority in (-20, -10)]
     sources.saw(sources.ranges(), [urgent, later], 0.0, 0.0)
     sources.claimed([urgent], ClaimResult([], False, (), {"api:x": OPEN}), 0.0, 0.01)
-    found = sources.next_heads(1, 0.01)
+    found = sources.next_turns(1, 0.01)
     assert found is not None
-    assert [head.priority for head in found[0]] == [-10]
+    assert [one.position.priority for one in found[0]] == [-10]
 
 
 def test_more_open_sources_than_are_remembered_all_have_their_turn() -> None:

@@ -5,19 +5,19 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rowlock.core.claiming.candidates import HeadName
-from rowlock.core.claiming.rotation import PLAIN, TurnOrder
+from rowlock.core.claiming.ranges import PLAIN, Position
+from rowlock.core.claiming.rotation import TurnOrder
 from rowlock.core.job import MAX_PRIORITY, Claimed
 
 
-def head(source: str, priority: int = 0, task: str = "t") -> HeadName:
-    return "default", task, priority, source
+def at(source: str, priority: int = 0, task: str = "t") -> Position:
+    return Position("default", task, priority, source)
 
 
-def order_of(*names: HeadName) -> TurnOrder:
+def order_of(*positions: Position) -> TurnOrder:
     order = TurnOrder()
-    for name in names:
-        order.open(name, has_total=False)
+    for position in positions:
+        order.open(position, has_total=False)
     return order
 
 
@@ -26,19 +26,19 @@ def serve(order: TurnOrder, source: str, priority: int = 0) -> None:
 
 
 def chosen(order: TurnOrder, slots: int = 1) -> list[str]:
-    """The sources of the next claim, without the place of jobs that have none."""
+    """The sources of the next claim, without the turn of plain jobs."""
     return [source for source in order.choose(slots, lambda _: 1).order if source != PLAIN]
 
 
 def test_a_better_priority_comes_first_and_what_is_left_out_says_how_far_plain_jobs_may_come() -> None:
-    order = order_of(head("a", 5), head("b", -5), head("c", 0))
+    order = order_of(at("a", 5), at("b", -5), at("c", 0))
     choice = order.choose(1, lambda _: 1)
     assert ([turn.source for turn in choice.ranks], choice.rest) == (["b"], 0)
     assert order.choose(9, lambda _: 1).rest == MAX_PRIORITY
 
 
 def test_the_source_that_was_served_longest_ago_is_next() -> None:
-    order = order_of(head("a"), head("b"), head("c"))
+    order = order_of(at("a"), at("b"), at("c"))
     starts = list[str]()
     for _ in range(9):
         (source,) = chosen(order)
@@ -48,52 +48,52 @@ def test_the_source_that_was_served_longest_ago_is_next() -> None:
 
 
 def test_a_choice_that_is_not_served_stays_first() -> None:
-    order = order_of(head("a"), head("b"))
+    order = order_of(at("a"), at("b"))
     assert chosen(order) == chosen(order) == ["a"]
 
 
 def test_a_source_that_is_new_has_its_turn_after_those_that_wait() -> None:
-    order = order_of(head("x"), head("y"))
+    order = order_of(at("x"), at("y"))
     serve(order, "x")
-    order.open(head("a"), has_total=False)
+    order.open(at("a"), has_total=False)
     assert chosen(order, 3) == ["y", "a", "x"]
 
 
-def test_all_heads_of_a_chosen_source_are_claimed_from_up_to_the_first_that_was_left_out() -> None:
-    order = order_of(head("a", task="t"), head("a", task="u"), head("a", 7), head("b", 3))
+def test_all_positions_of_a_chosen_source_are_claimed_from_up_to_the_first_that_was_left_out() -> None:
+    order = order_of(at("a", task="t"), at("a", task="u"), at("a", 7), at("b", 3))
     turns = order.choose(1, lambda _: 1).ranks
-    assert [turn.head for turn in turns] == [head("a", task="t"), head("a", task="u")]
+    assert [turn.position for turn in turns] == [at("a", task="t"), at("a", task="u")]
 
 
 def test_jobs_without_a_source_have_their_turn_among_the_best_priority() -> None:
-    order = order_of(head("a"), head("b"), head("c", 5))
+    order = order_of(at("a"), at("b"), at("c", 5))
     serve(order, "a")
     serve(order, PLAIN)
     assert order.choose(9, lambda _: 1).order == ["b", "a", PLAIN, "c"]
 
 
 def test_a_head_that_closes_and_opens_again_has_one_turn() -> None:
-    order = order_of(head("a"), head("b"))
+    order = order_of(at("a"), at("b"))
     for _ in range(5):
-        order.close(head("a"))
+        order.close(at("a"))
         assert chosen(order, 9) == ["b"]
-        order.open(head("a"), has_total=False)
+        order.open(at("a"), has_total=False)
     turns = order.choose(9, lambda _: 1).ranks
     assert sorted(turn.source for turn in turns) == ["a", "b"]
     assert len(order) == 2
 
 
 def test_a_head_that_closes_and_opens_behind_others_again_and_again_takes_up_one_place() -> None:
-    order = order_of(head("a"), head("b", 5))
+    order = order_of(at("a"), at("b", 5))
     for _ in range(50):
-        order.close(head("b", 5))
-        order.open(head("b", 5), has_total=False)
+        order.close(at("b", 5))
+        order.open(at("b", 5), has_total=False)
     assert sum(map(len, order._heaps.values())) == 2
 
 
 def test_a_full_class_has_no_turn_until_it_is_open_again() -> None:
-    order = order_of(head("web:x"))
-    order.open(head("api:a"), has_total=True)
+    order = order_of(at("web:x"))
+    order.open(at("api:a"), has_total=True)
     order.full_classes.add("api")
     assert chosen(order, 9) == ["web:x"]
     order.full_classes.discard("api")
@@ -101,14 +101,14 @@ def test_a_full_class_has_no_turn_until_it_is_open_again() -> None:
 
 
 def test_a_class_that_is_given_a_total_while_its_head_is_open_can_be_full() -> None:
-    order = order_of(head("api:a"))
-    order.open(head("api:a"), has_total=True)
+    order = order_of(at("api:a"))
+    order.open(at("api:a"), has_total=True)
     order.full_classes.add("api")
     assert not order.has_next
 
 
 def test_as_many_sources_are_chosen_as_their_shares_fill_the_slots() -> None:
-    order = order_of(*(head(f"s{n}") for n in range(10)))
+    order = order_of(*(at(f"s{n}") for n in range(10)))
     assert len({turn.source for turn in order.choose(6, lambda _: 2).ranks}) == 3
 
 
@@ -122,10 +122,10 @@ def test_whatever_has_happened_the_next_turns_are_those_of_a_sort(changes: list[
         if change == "open":
             served.setdefault(source, starts)
             opened.add(source)
-            order.open(head(source), has_total=False)
+            order.open(at(source), has_total=False)
         elif change == "close":
             opened.discard(source)
-            order.close(head(source))
+            order.close(at(source))
         elif source in opened:
             starts += 1
             served[source] = starts

@@ -315,3 +315,16 @@ def test_contributing_names_every_folder_of_tests_and_no_other() -> None:
     assert rooms is not None
     named = {*re.findall(r"`(\w+)`", rooms[1]), *re.findall(r"^\| `tests/(\w+)`", page, re.M)}
     assert named == {folder.name for folder in (ROOT / "tests").iterdir() if any(folder.glob("**/*.py"))}
+
+
+RULE = re.compile(r"\b((?:core|store)/[a-z_/]+)\.(py|sql)\b(?:: ((?:\w+(?:, )?(?![a-z]+/))+))?")
+
+
+@pytest.mark.parametrize("name", ["claim", "enqueue", "settle", "sweep"])
+def test_every_python_rule_that_a_sql_function_repeats_exists(name: str) -> None:
+    text = (ROOT / "src" / "rowlock" / "store" / "schema" / "postgres" / "functions" / f"{name}.sql").read_text()
+    rules = RULE.findall(re.sub(r"\n *-- ", " ", text))
+    assert len(rules) >= 4
+    for path, ending, names in rules:
+        known = defined((ROOT / "src" / "rowlock" / f"{path}.{ending}").read_text()) if ending == "py" else set()
+        assert set(filter(None, names.split(", "))) <= known, f"{name}.sql names {path}.{ending}: {names}"

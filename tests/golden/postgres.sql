@@ -16,7 +16,10 @@ SELECT hook.job_id, $1, $2, $3, $4, $5, hook.backoff, $6
 FROM (SELECT $7::text::uuid AS job_id, $8::json AS backoff) AS hook;
 
 -- adopt (now, worker, token)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp())))
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp())))
 FROM rowlock.jobs_live
 WHERE state = 'running' AND locked_by = $2 AND lease_token = $3;
 
@@ -124,12 +127,6 @@ WHERE TRUE
 ON CONFLICT (at, queue) DO NOTHING
 RETURNING 1 AS mine;
 
--- broken_sources (now, n)
-SELECT name, last_error, -(date_part('epoch', opened_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds
-FROM rowlock.sources WHERE opened_at IS NOT NULL
-ORDER BY opened_at
-LIMIT $2;
-
 -- busy_sources (now, n)
 WITH running AS (
     SELECT r.source, count(*) AS number FROM rowlock.jobs_live r
@@ -157,7 +154,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
       AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -165,19 +175,58 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY j.state;
 
 -- by_state_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY j.state;
 
 -- by_state_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -185,19 +234,58 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY j.state;
 
 -- by_state_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY j.state;
 
 -- by_state_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -205,7 +293,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since)
@@ -213,7 +314,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock.jobs_finished j
 WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $16 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $1 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $16 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $1 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
 -- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -222,7 +336,20 @@ FROM rowlock.jobs_live j
 WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($3 AS boolean)
                        WHEN j.state = 'running' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -231,7 +358,20 @@ FROM rowlock.jobs_live j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -240,7 +380,20 @@ FROM rowlock.jobs_live j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -249,17 +402,44 @@ FROM rowlock.jobs_live j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
 FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
-UPDATE rowlock.batches SET cancelled_at = coalesce(cancelled_at, coalesce($1, statement_timestamp())), sealed_at = coalesce(sealed_at, coalesce($1, statement_timestamp())), reopened_at = NULL
+UPDATE rowlock.batches
+SET cancelled_at = coalesce(cancelled_at, coalesce($1, statement_timestamp())), sealed_at = coalesce(sealed_at, coalesce($1, statement_timestamp())), reopened_at = NULL
 WHERE id = $2 AND finished_at IS NULL
 RETURNING CAST(id AS text) AS id;
 
@@ -320,24 +500,27 @@ ORDER BY j.priority, j.id
 )
 UPDATE rowlock.jobs_live j
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $9, locked_by = $10,
-    locked_at = coalesce($8, statement_timestamp()), heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'),
-    started_at = coalesce($8, statement_timestamp()), updated_at = coalesce($8, statement_timestamp())
+    heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'), updated_at = coalesce($8, statement_timestamp()), locked_at = coalesce($8, statement_timestamp()), started_at = coalesce($8, statement_timestamp())
 WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
-RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($8, statement_timestamp())));
+RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($8, statement_timestamp())));
 
--- claim_picked (token, worker, at, now, lease, epoch, picked[0])
+-- claim_picked (token, worker, now, lease, at, epoch, picked[0])
 UPDATE rowlock.jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $1, locked_by = $2,
-    locked_at = $3, heartbeat_at = coalesce($4, statement_timestamp()), lease_expires_at = (coalesce($4, statement_timestamp()) + ($5) * interval '1 second'),
-    started_at = $3, updated_at = coalesce($4, statement_timestamp()), source_epoch = $6
+    heartbeat_at = coalesce($3, statement_timestamp()), lease_expires_at = (coalesce($3, statement_timestamp()) + ($4) * interval '1 second'), updated_at = coalesce($3, statement_timestamp()), locked_at = $5, started_at = $5, source_epoch = $6
 WHERE id = ANY(ARRAY(SELECT picked.id FROM unnest($7::text[]::uuid[]) AS picked(id))) AND ready
-RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($4, statement_timestamp())));
+RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($3, statement_timestamp())));
 
--- claim_turns (token, worker, at, now, lease, epoch, turn[0], turn[1], turn[2], turn[3], turn[4])
+-- claim_turns (token, worker, now, lease, at, epoch, turn[0], turn[1], turn[2], turn[3], turn[4])
 UPDATE rowlock.jobs_live j
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $1, locked_by = $2,
-    locked_at = $3, heartbeat_at = coalesce($4, statement_timestamp()), lease_expires_at = (coalesce($4, statement_timestamp()) + ($5) * interval '1 second'),
-    started_at = $3, updated_at = coalesce($4, statement_timestamp()), source_epoch = $6
+    heartbeat_at = coalesce($3, statement_timestamp()), lease_expires_at = (coalesce($3, statement_timestamp()) + ($4) * interval '1 second'), updated_at = coalesce($3, statement_timestamp()), locked_at = $5, started_at = $5, source_epoch = $6
 WHERE j.id = ANY (ARRAY (
     SELECT front.id
     FROM unnest($7::text[], $8::text[], $9::integer[], $10::text[], $11::integer[]) AS turn(queue, task, priority, source, most)
@@ -350,13 +533,16 @@ WHERE j.id = ANY (ARRAY (
   AND j.task = turn.task
   AND j.priority = turn.priority
   AND j.source >= turn.source AND j.source <= turn.source
-  AND (j.expires_at IS NULL OR j.expires_at > coalesce($4, statement_timestamp()))
+  AND (j.expires_at IS NULL OR j.expires_at > coalesce($3, statement_timestamp()))
 ORDER BY j.priority, j.source, j.id
         LIMIT turn.most
         FOR UPDATE SKIP LOCKED
     ) front))
   AND j.ready
-RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($4, statement_timestamp())));
+RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($3, statement_timestamp())));
 
 -- claimable (now, job_id)
 SELECT CAST(j.id AS text) AS id, coalesce($1, statement_timestamp()) AS at
@@ -383,10 +569,11 @@ SELECT FROM rowlock._clear_keys($1, ARRAY(SELECT wanted.key FROM unnest($2::text
 SELECT CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now;
 
 -- closed_sources (now, n)
-SELECT name
+SELECT name, enabled, opened_at IS NOT NULL AS opened, coalesce(paused_until > coalesce($1, statement_timestamp()), FALSE) AS paused,
+       -(date_part('epoch', opened_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds, last_error
 FROM rowlock.sources
-WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > coalesce($1, statement_timestamp()) OR NOT class_enabled OR class_paused_until > coalesce($1, statement_timestamp())
-ORDER BY name
+WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > coalesce($1, statement_timestamp())
+ORDER BY opened_at IS NULL, opened_at, name
 LIMIT $2;
 
 -- complete_batches (asked[0])
@@ -395,13 +582,6 @@ FROM rowlock.batches b
 WHERE b.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id)))
   AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND current_setting('transaction_isolation') = 'read committed'
   AND coalesce((SELECT sum(n.total - n.processed) FROM rowlock.batch_counts n WHERE n.batch_id = b.id), 0) <= 0;
-
--- count_all (task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock.jobs_live j WHERE TRUE AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.task = $1 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.queue = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.owner = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.source = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($5, $6)) END AND CASE WHEN CAST($7 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $7 END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $8 END AND CASE WHEN CAST($9 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.error_code = $12 END AND CASE WHEN CAST($13 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $14) > 0 OR strpos(CAST(j.args AS text), $15) > 0) END AND CASE WHEN CAST($16 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $16 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE TRUE AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.task = $1 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.queue = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.owner = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.source = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($5, $6)) END AND CASE WHEN CAST($7 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $7 END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $8 END AND CASE WHEN CAST($9 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.error_code = $12 END AND CASE WHEN CAST($13 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $14) > 0 OR strpos(CAST(j.args AS text), $15) > 0) END AND CASE WHEN CAST($16 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $16 END
-    LIMIT $17) found;
 
 -- count_batches (shard, now, counted[0], counted[1], counted[2], counted[3], counted[4], counted[5], counted[6])
 INSERT INTO rowlock.batch_counts (
@@ -423,44 +603,9 @@ SET total = rowlock.batch_counts.total + excluded.total,
 SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_live j WHERE j.parent_id = $1 LIMIT $2) first)
      + (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_finished j WHERE j.parent_id = $1 LIMIT $2) first) AS number;
 
--- count_in_states (running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, queued, retryable, succeeded, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock.jobs_live j WHERE $1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_live j WHERE ($18 OR $19)
-      AND ($18 AND (j.state = 'queued' OR j.state = 'running' AND j.locked_by = 'redis-unread')
-           OR $19 AND j.state = 'retryable') AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $20 AND j.state = 'succeeded' AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $21 AND j.state = 'dead' AND j.state <> 'succeeded' AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $22 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    LIMIT $23) found;
-
--- count_of_owner (owner, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, succeeded, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock.jobs_live j WHERE j.owner = $1 AND ($2 OR $3 OR $4)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($2 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($3 AS boolean)
-                       ELSE CAST($4 AS boolean) END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE j.owner = $1 AND ($20 OR $21 OR $22)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($20 AS boolean) WHEN 'dead' THEN CAST($21 AS boolean)
-                       ELSE CAST($22 AS boolean) END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-    LIMIT $23) found;
-
--- count_of_owner_in_trouble (running, owner, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock.jobs_live j WHERE $1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.owner = $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $18 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.owner = $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    UNION ALL
-    SELECT 1 FROM rowlock.jobs_finished j WHERE $19 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.owner = $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END
-    LIMIT $20) found;
-
 -- counted_below_zero (asked[0])
-SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
+SELECT CAST(n.batch_id AS text) AS batch_id,
+       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM rowlock.batch_counts n
 WHERE n.batch_id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id)))
@@ -518,17 +663,23 @@ SELECT declares, expires_at > coalesce($1, statement_timestamp()) AS alive FROM 
 -- declare_schedules (origin, started_at, now, s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13], s[14], s[15], s[16], s[17], s[18], s[19], s[20], s[21], s[22], s[23])
 INSERT INTO rowlock.schedules (
     id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at,
-    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner, origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
+    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
+    origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
 SELECT s.id, s.task, s.args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds, s.overlap, s.jitter_seconds,
        s.starts_at, s.ends_at,
-       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost, s.keep_seconds, s.owner, $1, coalesce($2, coalesce($3, statement_timestamp())), coalesce($3, statement_timestamp()), s.next_tick, coalesce($3, statement_timestamp()), coalesce($3, statement_timestamp())
+       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, s.owner,
+       $1, coalesce($2, coalesce($3, statement_timestamp())), coalesce($3, statement_timestamp()), s.next_tick, coalesce($3, statement_timestamp()), coalesce($3, statement_timestamp())
 FROM unnest($4::text[], $5::text[], $6::json[], $7::text[], $8::text[], $9::text[], $10::integer[], $11::double precision[], $12::text[], $13::double precision[], $14::timestamptz[], $15::timestamptz[], $16::timestamptz[], $17::text[], $18::integer[], $19::integer[], $20::json[], $21::double precision[], $22::text[], $23::json[], $24::json[], $25::text[], $26::double precision[], $27::text[]) AS s(id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at, next_tick, queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner)
 WHERE TRUE
 ON CONFLICT (id) DO UPDATE
 SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed_most = excluded.missed_most,
     missed_seconds = excluded.missed_seconds, overlap = excluded.overlap, jitter_seconds = excluded.jitter_seconds,
     starts_at = excluded.starts_at, ends_at = excluded.ends_at,
-    queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, backoff = excluded.backoff, timeout_seconds = excluded.timeout_seconds, source = excluded.source, on_success = excluded.on_success, on_dead = excluded.on_dead, on_lost = excluded.on_lost, keep_seconds = excluded.keep_seconds, owner = excluded.owner,
+    queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
+    backoff = excluded.backoff, timeout_seconds = excluded.timeout_seconds, source = excluded.source,
+    on_success = excluded.on_success, on_dead = excluded.on_dead, on_lost = excluded.on_lost,
+    keep_seconds = excluded.keep_seconds, owner = excluded.owner,
     writer_started_at = CASE
         WHEN rowlock.schedules.writer_started_at BETWEEN excluded.writer_started_at AND coalesce($3, statement_timestamp())
         THEN rowlock.schedules.writer_started_at ELSE excluded.writer_started_at END,
@@ -548,12 +699,22 @@ WHERE rowlock.schedules.origin = excluded.origin
        OR (rowlock.schedules.task, CAST(rowlock.schedules.args AS text), rowlock.schedules.rule, rowlock.schedules.zone,
            rowlock.schedules.missed, rowlock.schedules.missed_most, rowlock.schedules.missed_seconds, rowlock.schedules.overlap,
            rowlock.schedules.jitter_seconds, rowlock.schedules.starts_at, rowlock.schedules.ends_at,
-           CAST(rowlock.schedules.queue AS text), CAST(rowlock.schedules.priority AS text), CAST(rowlock.schedules.max_attempts AS text), CAST(rowlock.schedules.backoff AS text), CAST(rowlock.schedules.timeout_seconds AS text), CAST(rowlock.schedules.source AS text), CAST(rowlock.schedules.on_success AS text), CAST(rowlock.schedules.on_dead AS text), CAST(rowlock.schedules.on_lost AS text), CAST(rowlock.schedules.keep_seconds AS text), CAST(rowlock.schedules.owner AS text))
+           CAST(rowlock.schedules.queue AS text), CAST(rowlock.schedules.priority AS text),
+           CAST(rowlock.schedules.max_attempts AS text), CAST(rowlock.schedules.backoff AS text),
+           CAST(rowlock.schedules.timeout_seconds AS text), CAST(rowlock.schedules.source AS text),
+           CAST(rowlock.schedules.on_success AS text), CAST(rowlock.schedules.on_dead AS text),
+           CAST(rowlock.schedules.on_lost AS text), CAST(rowlock.schedules.keep_seconds AS text),
+           CAST(rowlock.schedules.owner AS text))
           IS NOT DISTINCT FROM
           (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
            excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
            excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
-           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text), CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
+           CAST(excluded.queue AS text), CAST(excluded.priority AS text),
+           CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text),
+           CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
+           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text),
+           CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text),
+           CAST(excluded.owner AS text)))
 RETURNING id;
 
 -- declare_tasks (now, declared[0], declared[1], declared[2], declared[3], declared[4])
@@ -707,10 +868,11 @@ LIMIT 1 OFFSET $3;
 
 -- end_batches (now, asked[0])
 UPDATE rowlock.batches
-SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-                 WHEN (SELECT sum(n.failed) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'failed'
-                 WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'cancelled'
-                 ELSE 'succeeded' END,
+SET state = CASE
+        WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+        WHEN (SELECT sum(n.failed) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'failed'
+        WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'cancelled'
+        ELSE 'succeeded' END,
     started_at = coalesce(started_at, coalesce($1, statement_timestamp())), finished_at = coalesce($1, statement_timestamp()), reopened_at = NULL, ended_once = TRUE
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id)))
 RETURNING CAST(id AS text) AS id, on_end;
@@ -757,9 +919,11 @@ GROUP BY at, what) found;
 -- enqueue (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added[0], added[1])
 WITH added AS (
     INSERT INTO rowlock.jobs_live (
-    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, $1, $2, coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')) <= coalesce($4, statement_timestamp()),
-       coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp())
+       coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+    $16, $17, $18, $19, $20, $21, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp())
 FROM unnest($22::text[]::uuid[], $23::json[]) AS added(id, args)
 )
 SELECT pg_notify('rowlock', 'work')
@@ -769,9 +933,11 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > coalesce
 -- enqueue_one (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, id, args)
 WITH added AS (
     INSERT INTO rowlock.jobs_live (
-    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, $1, $2, coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')) <= coalesce($4, statement_timestamp()),
-       coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp())
+       coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')), $6, $7, $8, $9, $10, $11, $12, $13, $14, $15,
+    $16, $17, $18, $19, $20, $21, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp())
 FROM (SELECT $22::text::uuid AS id, $23::json AS args) AS added
 )
 SELECT pg_notify('rowlock', 'work')
@@ -781,9 +947,11 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > coalesce
 -- enqueue_rows (task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added[0], added[1], added[2], added[3])
 WITH added AS (
     INSERT INTO rowlock.jobs_live (
-    id, args, source, unique_key, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, unique_key, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, added.source, added.unique_key, $1, coalesce($2, (coalesce($3, statement_timestamp()) + ($4) * interval '1 second')) <= coalesce($3, statement_timestamp()),
-       coalesce($2, (coalesce($3, statement_timestamp()) + ($4) * interval '1 second')), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, coalesce($3, statement_timestamp()), coalesce($3, statement_timestamp())
+       coalesce($2, (coalesce($3, statement_timestamp()) + ($4) * interval '1 second')), $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
+    $15, $16, $17, $18, $19, $20, coalesce($3, statement_timestamp()), coalesce($3, statement_timestamp())
 FROM unnest($21::text[]::uuid[], $22::json[], $23::text[], $24::text[]) AS added(id, args, unique_key, source)
 )
 SELECT pg_notify('rowlock', 'work')
@@ -845,9 +1013,13 @@ ORDER BY id
 LIMIT $3;
 
 -- expired (now, guard, job_id, n)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), lease_token, locked_by
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), lease_token, locked_by
 FROM rowlock.jobs_live j
-WHERE state = 'running' AND lease_expires_at < coalesce($1, statement_timestamp()) AND (CAST($2 AS double precision) <= 0 OR pg_postmaster_start_time() > coalesce($1, statement_timestamp()) OR coalesce($1, statement_timestamp()) > pg_postmaster_start_time() + ($2) * interval '1 second') AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL
+WHERE state = 'running' AND lease_expires_at < coalesce($1, statement_timestamp()) AND (CAST($2 AS double precision) <= 0 OR pg_postmaster_start_time() > coalesce($1, statement_timestamp())
+     OR coalesce($1, statement_timestamp()) > pg_postmaster_start_time() + ($2) * interval '1 second') AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL
   AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST($3 AS text) END
 ORDER BY id
 LIMIT $4
@@ -894,7 +1066,9 @@ WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q
 
 -- find_task (name)
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
-       CASE WHEN updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE updated_at END AS updated_at FROM rowlock.tasks WHERE name = $1;
+       CASE WHEN updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE updated_at END AS updated_at
+FROM rowlock.tasks
+WHERE name = $1;
 
 -- find_token (hash, kind, now)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END AS created_at,
@@ -925,15 +1099,18 @@ SELECT id, version FROM rowlock.workers WHERE id = $1;
 
 -- finish_copy (now, final[0], final[1], final[2], final[3], final[4], final[5], final[6], final[7], final[8], final[9])
 INSERT INTO rowlock.jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
     state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
     last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-       final.state
-   , releases + final.released, losses + final.lost, convictions + final.convicted
-   , CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END
-   , CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END
-   , final.result, final.error_code, final.error_message,
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+       final.state, releases + final.released, losses + final.lost, convictions + final.convicted,
+       CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END,
+       CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END,
+       final.result, final.error_code, final.error_message,
        locked_by, coalesce($1, statement_timestamp()), coalesce($1, statement_timestamp()), (((coalesce($1, statement_timestamp()) + least(greatest(coalesce(keep_seconds, final.keep), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
 FROM unnest($2::text[]::uuid[], $3::text[], $4::json[], $5::text[], $6::text[], $7::integer[], $8::integer[], $9::integer[], $10::double precision[], $11::integer[]) AS final(id, state, result, error_code, error_message, released, lost, convicted, keep, by_holder)
 CROSS JOIN rowlock.jobs_live j
@@ -963,9 +1140,13 @@ GROUP BY state, task;
 
 -- fire_jobs (now, fired[0], fired[1], fired[2], fired[3])
 INSERT INTO rowlock.jobs_live (
-    id, args, task, ready, schedule_id, tick, run_after, queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner, created_at, updated_at)
+    id, args, task, ready, schedule_id, tick, run_after,
+    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
+    created_at, updated_at)
 SELECT fired.job_id, s.args, s.task, fired.jitter <= 0, s.id, fired.tick, (coalesce($1, statement_timestamp()) + (fired.jitter) * interval '1 second'),
-       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost, s.keep_seconds, s.owner, coalesce($1, statement_timestamp()), coalesce($1, statement_timestamp())
+       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, s.owner,
+       coalesce($1, statement_timestamp()), coalesce($1, statement_timestamp())
 FROM unnest($2::text[], $3::timestamptz[], $4::text[]::uuid[], $5::double precision[]) AS fired(schedule_id, tick, job_id, jitter)
 CROSS JOIN rowlock.schedules s
 WHERE s.id = fired.schedule_id;
@@ -978,7 +1159,8 @@ DELETE FROM rowlock.set_aside
 WHERE again_at < (coalesce($1, statement_timestamp()) + (-3600) * interval '1 second')
    OR coalesce((SELECT 1 FROM rowlock.jobs_live j WHERE j.id = rowlock.set_aside.id),
                (SELECT 1 FROM rowlock.batches b WHERE b.id = rowlock.set_aside.id AND b.finished_at IS NULL),
-               CASE WHEN doing = 'prune' THEN (SELECT 1 FROM rowlock.jobs_finished f WHERE f.id = rowlock.set_aside.id LIMIT 1) END)
+               CASE WHEN doing = 'prune'
+                    THEN (SELECT 1 FROM rowlock.jobs_finished f WHERE f.id = rowlock.set_aside.id LIMIT 1) END)
       IS NULL;
 
 -- forget_links (now)
@@ -1001,7 +1183,12 @@ DELETE FROM rowlock.webhook_secrets WHERE owner = $1 AND expires_at IS NOT NULL;
 
 -- forget_workers (now, n)
 DELETE FROM rowlock.workers
-WHERE (id) IN (SELECT id FROM rowlock.workers WHERE expires_at < (coalesce($1, statement_timestamp()) + (-3600) * interval '1 second') ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+WHERE id IN (
+    SELECT id FROM rowlock.workers
+    WHERE expires_at < (coalesce($1, statement_timestamp()) + (-3600) * interval '1 second')
+    ORDER BY expires_at
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
 -- gates (now, named[0])
@@ -1014,16 +1201,20 @@ SELECT named.source, coalesce($1, statement_timestamp()), coalesce(s.concurrency
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock.jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = p.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock.set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(date_part('epoch', s.tokens_at) - date_part('epoch', coalesce($1, statement_timestamp()))), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
+              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND split_part(r.source, ':', 1) = c.name
-              AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM unnest($2::text[]) AS named(source)
 LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = named.source LIMIT 1) s ON TRUE
@@ -1043,8 +1234,8 @@ WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > coale
 UPDATE rowlock.jobs_live
 SET started_at = CASE WHEN locked_by = 'redis-unread' THEN coalesce($1, statement_timestamp()) ELSE started_at END,
     locked_by = 'redis-read', heartbeat_at = coalesce($1, statement_timestamp()), lease_expires_at = (coalesce($1, statement_timestamp()) + ($2) * interval '1 second'),
-    progress = greatest(coalesce(rowlock.jobs_live.progress, 0), told.progress), phase = told.phase, message = told.message,
-    updated_at = coalesce($1, statement_timestamp())
+    progress = greatest(coalesce(rowlock.jobs_live.progress, 0), told.progress),
+    phase = told.phase, message = told.message, updated_at = coalesce($1, statement_timestamp())
 FROM unnest($3::text[]::uuid[], $4::text[]::uuid[], $5::integer[], $6::text[], $7::text[]) AS told(id, token, progress, phase, message)
 WHERE rowlock.jobs_live.id = told.id AND lease_token = told.token AND state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read')
@@ -1242,13 +1433,6 @@ FROM unnest($4::text[], $5::text[]) AS lane(queue, task);
 -- last_job (job_id, id)
 UPDATE rowlock.schedules SET last_job = $1 WHERE id = $2;
 
--- late_schedules (now, ago, n)
-SELECT id, -(date_part('epoch', next_tick) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds
-FROM rowlock.schedules
-WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
-ORDER BY next_tick
-LIMIT $3;
-
 -- leave_alert_lease (token)
 DELETE FROM rowlock.alert_lease WHERE token = $1;
 
@@ -1380,15 +1564,6 @@ FROM (
     FROM unnest($6::text[], $7::text[]) AS lane(queue, task)
     WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
--- list_all (id, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE TRUE AND j.id < $1 AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END ORDER BY j.id DESC LIMIT $18) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE TRUE AND j.id < $1 AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.task = $2 END AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.queue = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.owner = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.source = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($6, $7)) END AND CASE WHEN CAST($8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $8 END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $9 END AND CASE WHEN CAST($10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $11 END AND CASE WHEN CAST($12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.error_code = $13 END AND CASE WHEN CAST($14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $15) > 0 OR strpos(CAST(j.args AS text), $16) > 0) END AND CASE WHEN CAST($17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $17 END ORDER BY j.id DESC LIMIT $18) newest
-ORDER BY id DESC
-LIMIT $18;
-
 -- list_aside (n)
 SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, CASE WHEN a.since > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN a.since < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE a.since END AS since, CASE WHEN a.again_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN a.again_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE a.again_at END AS again_at
 FROM rowlock.set_aside a
@@ -1428,56 +1603,11 @@ WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND nex
 ORDER BY next_tick
 LIMIT $5;
 
--- list_in_states (running, id, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, queued, retryable, succeeded, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE $1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE ($20 OR $21)
-      AND ($20 AND (j.state = 'queued' OR j.state = 'running' AND j.locked_by = 'redis-unread')
-           OR $21 AND j.state = 'retryable') AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $22 AND j.state = 'succeeded' AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $23 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $24 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE j.task = $3 END AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.queue = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.owner = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-ORDER BY id DESC
-LIMIT $19;
-
--- list_of_owner (owner, queued, running, retryable, id, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, succeeded, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE j.owner = $1 AND ($2 OR $3 OR $4)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($2 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($3 AS boolean)
-                       ELSE CAST($4 AS boolean) END AND j.id < $5 AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.source = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($9, $10)) END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $11 END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.error_code = $16 END AND CASE WHEN CAST($17 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $17 END AND CASE WHEN CAST($18 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $18) > 0 OR strpos(CAST(j.args AS text), $19) > 0) END AND CASE WHEN CAST($20 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $20 END ORDER BY j.id DESC LIMIT $21) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE j.owner = $1 AND ($22 OR $23 OR $24)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($22 AS boolean) WHEN 'dead' THEN CAST($23 AS boolean)
-                       ELSE CAST($24 AS boolean) END AND j.id < $5 AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.source = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($9, $10)) END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $11 END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.error_code = $16 END AND CASE WHEN CAST($17 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $17 END AND CASE WHEN CAST($18 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $18) > 0 OR strpos(CAST(j.args AS text), $19) > 0) END AND CASE WHEN CAST($20 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $20 END ORDER BY j.id DESC LIMIT $21) newest
-ORDER BY id DESC
-LIMIT $21;
-
--- list_of_owner_in_trouble (running, owner, id, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_live j WHERE $1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.owner = $2 AND j.id < $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $20 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.owner = $2 AND j.id < $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock.jobs_finished j WHERE $21 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.owner = $2 AND j.id < $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE j.owner = $2 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.source = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($7, $8)) END AND CASE WHEN CAST($9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $9 END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $10 END AND CASE WHEN CAST($11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $12 END AND CASE WHEN CAST($13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.error_code = $14 END AND CASE WHEN CAST($15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $16) > 0 OR strpos(CAST(j.args AS text), $17) > 0) END AND CASE WHEN CAST($18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $18 END ORDER BY j.id DESC LIMIT $19) newest
-ORDER BY id DESC
-LIMIT $19;
-
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
-       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, CASE WHEN s.starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.starts_at END AS starts_at,
-       CASE WHEN s.ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.ends_at END AS ends_at, s.origin, CASE WHEN s.paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.paused_at END AS paused_at, CASE WHEN s.retired_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.retired_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.retired_at END AS retired_at,
+       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds,
+       CASE WHEN s.starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.starts_at END AS starts_at, CASE WHEN s.ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.ends_at END AS ends_at, s.origin,
+       CASE WHEN s.paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.paused_at END AS paused_at, CASE WHEN s.retired_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.retired_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.retired_at END AS retired_at,
        CASE WHEN s.last_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.last_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.last_tick END AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, s.problem,
        (SELECT j.state FROM rowlock.jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
@@ -1512,7 +1642,10 @@ LIMIT $4;
 
 -- list_tasks (n)
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
-       CASE WHEN updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE updated_at END AS updated_at FROM rowlock.tasks ORDER BY name LIMIT $1;
+       CASE WHEN updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE updated_at END AS updated_at
+FROM rowlock.tasks
+ORDER BY name
+LIMIT $1;
 
 -- list_tokens (n)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END AS created_at,
@@ -1550,8 +1683,8 @@ FOR UPDATE;
 
 -- lock_due (now, left_out[0], left_out[1], left_out[2], n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now,
-       CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
+       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick,
+       CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
 FROM rowlock.schedules s
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= coalesce($1, statement_timestamp()) AND NOT (zone || ' ' || rule || ' ' || id
      = ANY(ARRAY(SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
@@ -1622,8 +1755,8 @@ FOR UPDATE SKIP LOCKED;
 
 -- lock_schedule (now, id)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now,
-       CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
+       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick,
+       CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
 FROM rowlock.schedules s
 WHERE id = $2
 FOR UPDATE;
@@ -1634,12 +1767,13 @@ WHERE name = ANY(ARRAY(SELECT asked.name FROM unnest($1::text[]) AS asked(name))
 ORDER BY name
 FOR UPDATE SKIP LOCKED;
 
--- long_running (now, ago, n)
-SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(date_part('epoch', locked_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds
+-- longest_running (now, n)
+SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(date_part('epoch', locked_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds,
+       -(date_part('epoch', lease_expires_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS overdue
 FROM rowlock.jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at IS NOT NULL
 ORDER BY locked_at
-LIMIT $3;
+LIMIT $2;
 
 -- look (span[0], span[1], span[2], span[3], span[4], now)
 WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
@@ -1648,7 +1782,8 @@ WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
     WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = span.queue AND q.paused_at IS NOT NULL)
     UNION ALL
     SELECT head.queue, head.task, head.most, head.nth + 1, CAST(following.priority AS int), following.source
-    FROM head CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs_live WHERE id = coalesce(
+    FROM head
+    CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs_live WHERE id = coalesce(
         (SELECT j.id FROM rowlock.jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = head.queue AND j.task = head.task
            AND j.priority = head.priority AND j.source > head.source
@@ -1668,16 +1803,20 @@ SELECT named.queue, named.task, named.priority, named.source, named.nth = named.
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock.jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = p.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock.set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(date_part('epoch', s.tokens_at) - date_part('epoch', coalesce($6, statement_timestamp()))), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) END,
+              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND split_part(r.source, ':', 1) = c.name
-              AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($6, statement_timestamp()), TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM head named
 LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = named.source LIMIT 1) s ON TRUE
@@ -1690,7 +1829,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
       AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1699,21 +1851,60 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
 -- look_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
 -- look_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
@@ -1722,21 +1913,60 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
 -- look_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
 -- look_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
@@ -1745,7 +1975,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1754,7 +1997,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_finished j
 WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $16 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $1 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $16 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $1 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1764,7 +2020,20 @@ FROM rowlock.jobs_live j
 WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($3 AS boolean)
                        WHEN j.state = 'running' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1774,7 +2043,20 @@ FROM rowlock.jobs_live j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1784,7 +2066,20 @@ FROM rowlock.jobs_live j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
@@ -1794,14 +2089,40 @@ FROM rowlock.jobs_live j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
                        WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 ORDER BY j.id DESC
 LIMIT $22;
 
 -- look_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
+WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
+  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
+  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
+  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
+  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
+  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
+  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
+  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
 ORDER BY j.id DESC
 LIMIT $20;
 
@@ -1916,7 +2237,8 @@ WHERE a.id = $1;
 
 -- open_batches (batch_id, now, n)
 SELECT CAST(id AS text) AS id FROM rowlock.batches b
-WHERE finished_at IS NULL AND id > $1 AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = b.id AND coalesce(a.again_at > coalesce($2, statement_timestamp()), TRUE)) IS NULL
+WHERE finished_at IS NULL AND id > $1
+  AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = b.id AND coalesce(a.again_at > coalesce($2, statement_timestamp()), TRUE)) IS NULL
 ORDER BY b.id
 LIMIT $3;
 
@@ -1952,7 +2274,10 @@ ORDER BY o.id
 LIMIT $4;
 
 -- outbox_read (now, asked[0], asked[1])
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(j.lease_token AS text), j.locked_by, CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(j.lease_token AS text), j.locked_by, CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END
 FROM unnest($2::text[]::uuid[], $3::text[]::uuid[]) AS asked(job_id, token)
 CROSS JOIN rowlock.jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
@@ -1961,9 +2286,11 @@ WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running
 DELETE FROM rowlock.outbox WHERE id = ANY(ARRAY(SELECT CAST(gone.id AS bigint) FROM unnest($1::text[]) AS gone(id)));
 
 -- outbox_sent (now, sent[0], sent[1], sent[2])
-WITH marked AS (UPDATE rowlock.outbox SET sent_at = coalesce($1, statement_timestamp()), entry = sent.entry
-FROM unnest($2::text[]::uuid[], $3::text[]::uuid[], $4::text[]) AS sent(job_id, token, entry)
-WHERE rowlock.outbox.job_id = sent.job_id AND rowlock.outbox.token = sent.token)
+WITH marked AS (
+    UPDATE rowlock.outbox SET sent_at = coalesce($1, statement_timestamp()), entry = sent.entry
+    FROM unnest($2::text[]::uuid[], $3::text[]::uuid[], $4::text[]) AS sent(job_id, token, entry)
+    WHERE rowlock.outbox.job_id = sent.job_id AND rowlock.outbox.token = sent.token
+)
 SELECT set_config('synchronous_commit', 'off', true);
 
 -- outbox_take (now, patience, n)
@@ -2086,12 +2413,20 @@ RETURNING attempt;
 
 -- prune_audit (now, ago, n)
 DELETE FROM rowlock.audit
-WHERE (id) IN (SELECT id FROM rowlock.audit WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') ORDER BY id LIMIT $3)
+WHERE id IN (
+    SELECT id FROM rowlock.audit
+    WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+    ORDER BY id
+    LIMIT $3)
 RETURNING 1 AS pruned;
 
 -- prune_batches (now, ago, n)
 DELETE FROM rowlock.batches
-WHERE (id) IN (SELECT id FROM rowlock.batches WHERE finished_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') ORDER BY finished_at LIMIT $3)
+WHERE id IN (
+    SELECT id FROM rowlock.batches
+    WHERE finished_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+    ORDER BY finished_at
+    LIMIT $3)
 RETURNING 1 AS pruned;
 
 -- prune_default (now, n)
@@ -2106,9 +2441,12 @@ RETURNING id;
 
 -- prune_events (now, ago, n)
 DELETE FROM rowlock.events
-WHERE (id
-   ) IN (SELECT id
-    FROM rowlock.events WHERE at < (coalesce($1, statement_timestamp()) + (coalesce(CAST($2 AS double precision), -3600)) * interval '1 second') AND id < (SELECT max(id) FROM rowlock.events) ORDER BY id LIMIT $3 FOR UPDATE SKIP LOCKED)
+WHERE id IN (
+    SELECT id FROM rowlock.events
+    WHERE at < (coalesce($1, statement_timestamp()) + (coalesce(CAST($2 AS double precision), -3600)) * interval '1 second') AND id < (SELECT max(id) FROM rowlock.events)
+    ORDER BY id
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
 -- prune_finished (now, n)
@@ -2127,7 +2465,11 @@ RETURNING key;
 
 -- prune_logs (now, ago, n)
 DELETE FROM rowlock.job_logs
-WHERE (job_id, seq) IN (SELECT job_id, seq FROM rowlock.job_logs WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') ORDER BY at LIMIT $3)
+WHERE (job_id, seq) IN (
+    SELECT job_id, seq FROM rowlock.job_logs
+    WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+    ORDER BY at
+    LIMIT $3)
 RETURNING 1 AS pruned;
 
 -- prune_one (job_id, now)
@@ -2135,12 +2477,20 @@ DELETE FROM rowlock.jobs_finished WHERE id = $1 AND drop_on < (((coalesce($2, st
 
 -- prune_previews (now, n)
 DELETE FROM rowlock.previews
-WHERE (token_hash) IN (SELECT token_hash FROM rowlock.previews WHERE expires_at <= coalesce($1, statement_timestamp()) ORDER BY expires_at LIMIT $2)
+WHERE token_hash IN (
+    SELECT token_hash FROM rowlock.previews
+    WHERE expires_at <= coalesce($1, statement_timestamp())
+    ORDER BY expires_at
+    LIMIT $2)
 RETURNING 1 AS pruned;
 
 -- prune_requests (now, n)
 DELETE FROM rowlock.requests
-WHERE (owner, key) IN (SELECT owner, key FROM rowlock.requests WHERE expires_at <= coalesce($1, statement_timestamp()) LIMIT $2 FOR UPDATE SKIP LOCKED)
+WHERE (owner, key) IN (
+    SELECT owner, key FROM rowlock.requests
+    WHERE expires_at <= coalesce($1, statement_timestamp())
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
 -- prune_sources (now, ago, n)
@@ -2161,12 +2511,21 @@ RETURNING name;
 
 -- prune_ticks (now, ago, n)
 DELETE FROM rowlock.ticks
-WHERE (schedule_id, tick) IN (SELECT schedule_id, tick FROM rowlock.ticks WHERE fired_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') ORDER BY fired_at LIMIT $3)
+WHERE (schedule_id, tick) IN (
+    SELECT schedule_id, tick FROM rowlock.ticks
+    WHERE fired_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
+    ORDER BY fired_at
+    LIMIT $3)
 RETURNING 1 AS pruned;
 
 -- prune_tokens (now, n)
 DELETE FROM rowlock.tokens
-WHERE (id) IN (SELECT id FROM rowlock.tokens WHERE expires_at < (coalesce($1, statement_timestamp()) + (-86400) * interval '1 second') ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+WHERE id IN (
+    SELECT id FROM rowlock.tokens
+    WHERE expires_at < (coalesce($1, statement_timestamp()) + (-86400) * interval '1 second')
+    ORDER BY expires_at
+    LIMIT $2
+    FOR UPDATE SKIP LOCKED)
 RETURNING 1 AS pruned;
 
 -- prune_webhooks (now, n)
@@ -2215,10 +2574,9 @@ ORDER BY j.priority, j.id
     WHERE mode = 'while_queued' AND job_id = ANY(ARRAY(SELECT id FROM picked WHERE unique_mode = 'while_queued'))
 ), claimed AS (
     UPDATE rowlock.jobs_live j
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $9, locked_by = $10,
-    locked_at = coalesce($8, statement_timestamp()), heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'),
-    started_at = coalesce($8, statement_timestamp()), updated_at = coalesce($8, statement_timestamp())
-WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
+    SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $9, locked_by = $10,
+    heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'), updated_at = coalesce($8, statement_timestamp()), locked_at = coalesce($8, statement_timestamp()), started_at = coalesce($8, statement_timestamp())
+    WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
     RETURNING j.*
 ), added AS (
     INSERT INTO rowlock.outbox (kind, job_id, token, take_at)
@@ -2227,7 +2585,10 @@ WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
     UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, coalesce($8, statement_timestamp()))
     WHERE id = ANY(ARRAY(SELECT batch_id FROM claimed WHERE batch_id IS NOT NULL)) AND state = 'queued'
 )
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($8, statement_timestamp()))), CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END FROM claimed;
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($8, statement_timestamp()))), CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END FROM claimed;
 
 -- put_aside (job_id, doing, error, now, again)
 INSERT INTO rowlock.set_aside (id, doing, error, since, again_at)
@@ -2405,11 +2766,14 @@ SELECT named.source, coalesce($1, statement_timestamp()), coalesce(s.concurrency
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
+              AND split_part(r.source, ':', 1) = c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock.jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND split_part(r.source, ':', 1) = c.name
-              AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock.set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM unnest($2::text[]) AS named(source)
 LEFT JOIN rowlock.sources s ON s.name = named.source
@@ -2493,7 +2857,8 @@ SET declares = excluded.declares, seen_at = excluded.seen_at, expires_at = exclu
 RETURNING started_at;
 
 -- register_worker (id, hostname, pid, version, queues, tasks, pool_size, address, now, lease)
-INSERT INTO rowlock.workers (id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
+INSERT INTO rowlock.workers (
+    id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, 0, FALSE, $8, coalesce($9, statement_timestamp()), coalesce($9, statement_timestamp()), (coalesce($9, statement_timestamp()) + ($10) * interval '1 second'))
 ON CONFLICT (id) DO UPDATE
 SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
@@ -2514,7 +2879,10 @@ ORDER BY id
 LIMIT $1;
 
 -- remote_jobs (now, asked[0])
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(lease_token AS text), locked_by
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(lease_token AS text), locked_by
 FROM rowlock.jobs_live
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))) AND state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read');
@@ -2535,8 +2903,8 @@ DELETE FROM rowlock.workers WHERE id = $1;
 UPDATE rowlock.batches
 SET state = 'running', finished_at = NULL, reopened_at = coalesce($1, statement_timestamp()),
     cancelled_at = CASE
-        WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN cancelled_at
-        END
+        WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0
+        THEN cancelled_at END
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))) AND finished_at IS NOT NULL;
 
 -- request_cancel (now, asked[0])
@@ -2561,8 +2929,7 @@ UPDATE rowlock.queues SET paused_at = NULL WHERE name = $1 AND paused_at IS NOT 
 
 -- resume_schedule (next_tick, now, id)
 UPDATE rowlock.schedules
-SET next_tick = $1,
-    paused_at = NULL, problem = NULL, updated_at = coalesce($2, statement_timestamp())
+SET next_tick = $1, paused_at = NULL, problem = NULL, updated_at = coalesce($2, statement_timestamp())
 WHERE id = $3
 RETURNING id;
 
@@ -2582,8 +2949,14 @@ RETURNING id;
 
 -- revive (tries, now, asked[0])
 INSERT INTO rowlock.jobs_live (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, 'queued', TRUE, greatest(max_attempts, attempt - releases - losses + $1),
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id,
+    state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id,
+       'queued', TRUE, greatest(max_attempts, attempt - releases - losses + $1),
        releases, losses, 0, coalesce($2, statement_timestamp()), settled_token, coalesce($2, statement_timestamp())
 FROM rowlock.jobs_finished j
 WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($3::text[]::uuid[]) AS asked(id)));
@@ -2718,8 +3091,9 @@ FROM rowlock.sources
 WHERE name = $2 AND (NOT enabled OR paused_until > coalesce($1, statement_timestamp()));
 
 -- source_known (name, class_name)
-SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM rowlock.sources WHERE name = $1 OR name = $2)
-            OR EXISTS (SELECT 1 FROM rowlock.jobs_live WHERE source = $1 OR split_part(source, ':', 1) = $1);
+SELECT 1 AS known
+WHERE EXISTS (SELECT 1 FROM rowlock.sources WHERE name = $1 OR name = $2)
+   OR EXISTS (SELECT 1 FROM rowlock.jobs_live WHERE source = $1 OR split_part(source, ':', 1) = $1);
 
 -- source_levels (now, n)
 SELECT s.name,
@@ -2799,9 +3173,11 @@ UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, 
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))) AND state = 'queued';
 
 -- still_unchanged (asked[0], unchanged_since)
-SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND j.updated_at <= $2
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
+WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND j.updated_at <= $2
 UNION ALL
-SELECT CAST(j.id AS text) FROM rowlock.jobs_finished j WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND j.updated_at <= $2;
+SELECT CAST(j.id AS text) FROM rowlock.jobs_finished j
+WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND j.updated_at <= $2;
 
 -- stop_listening_for_events (id, now)
 DELETE FROM rowlock.event_listeners WHERE id = $1 OR expires_at < (coalesce($2, statement_timestamp()) + (-3600) * interval '1 second');
@@ -2809,20 +3185,27 @@ DELETE FROM rowlock.event_listeners WHERE id = $1 OR expires_at < (coalesce($2, 
 -- succeed (done[0], done[1], done[2], now, keep)
 WITH held AS MATERIALIZED (
     SELECT found.*, done.result AS outcome
-FROM unnest($1::text[]::uuid[], $2::text[]::uuid[], $3::json[]) AS done(id, token, result)
-CROSS JOIN LATERAL (
-    SELECT j.* FROM rowlock.jobs_live j WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running' LIMIT 1 FOR UPDATE
-) found
+    FROM unnest($1::text[]::uuid[], $2::text[]::uuid[], $3::json[]) AS done(id, token, result)
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM rowlock.jobs_live j
+        WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
+        LIMIT 1
+        FOR UPDATE
+    ) found
 ), gone AS (
     DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
 ), kept AS (
     INSERT INTO rowlock.jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-    state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
-    last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-       'succeeded', releases, losses, convictions, lease_token, 100, outcome, NULL, NULL,
-       locked_by, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp()), (((coalesce($4, statement_timestamp()) + least(greatest(coalesce(keep_seconds, $5), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
+        id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+        state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
+        last_worker, finished_at, updated_at, drop_on)
+    SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+           'succeeded', releases, losses, convictions, lease_token, 100, outcome, NULL, NULL,
+           locked_by, coalesce($4, statement_timestamp()), coalesce($4, statement_timestamp()), (((coalesce($4, statement_timestamp()) + least(greatest(coalesce(keep_seconds, $5), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
     FROM held j
     RETURNING 1
 )
@@ -2831,22 +3214,29 @@ SELECT count(*) AS moved FROM kept;
 -- succeed_remote (done[0], done[1], done[2], number, now, keep)
 WITH fenced AS MATERIALIZED (
     SELECT found.*, done.result AS outcome
-FROM unnest($1::text[]::uuid[], $2::text[]::uuid[], $3::json[]) AS done(id, token, result)
-CROSS JOIN LATERAL (
-    SELECT j.* FROM rowlock.jobs_live j WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running' LIMIT 1 FOR UPDATE
-) found
+    FROM unnest($1::text[]::uuid[], $2::text[]::uuid[], $3::json[]) AS done(id, token, result)
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM rowlock.jobs_live j
+        WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
+        LIMIT 1
+        FOR UPDATE
+    ) found
 ), held AS MATERIALIZED (
     SELECT * FROM fenced WHERE (SELECT count(*) FROM fenced) = $4
 ), gone AS (
     DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
 ), kept AS (
     INSERT INTO rowlock.jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-    state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
-    last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-       'succeeded', releases, losses, convictions, lease_token, 100, outcome, NULL, NULL,
-       locked_by, coalesce($5, statement_timestamp()), coalesce($5, statement_timestamp()), (((coalesce($5, statement_timestamp()) + least(greatest(coalesce(keep_seconds, $6), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
+        id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+        state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
+        last_worker, finished_at, updated_at, drop_on)
+    SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+           'succeeded', releases, losses, convictions, lease_token, 100, outcome, NULL, NULL,
+           locked_by, coalesce($5, statement_timestamp()), coalesce($5, statement_timestamp()), (((coalesce($5, statement_timestamp()) + least(greatest(coalesce(keep_seconds, $6), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)
     FROM held j
     RETURNING 1
 ), answered AS (
@@ -2871,7 +3261,11 @@ SELECT taken.id AS job_id FROM rowlock._take_ids(ARRAY[CAST($1 AS uuid)]) AS tak
 
 -- take_keys (scope, wanted[0], wanted[1], mode, now, window)
 SELECT taken.key
-FROM rowlock._hold_keys($1, ARRAY(SELECT wanted.key FROM unnest($2::text[], $3::text[]::uuid[]) AS wanted(key, job_id)), ARRAY(SELECT wanted.job_id FROM unnest($2::text[], $3::text[]::uuid[]) AS wanted(key, job_id)), $4, (coalesce($5, statement_timestamp()) + ($6) * interval '1 second')) AS taken (key);
+FROM rowlock._hold_keys(
+    $1,
+    ARRAY(SELECT wanted.key FROM unnest($2::text[], $3::text[]::uuid[]) AS wanted(key, job_id)),
+    ARRAY(SELECT wanted.job_id FROM unnest($2::text[], $3::text[]::uuid[]) AS wanted(key, job_id)),
+    $4, (coalesce($5, statement_timestamp()) + ($6) * interval '1 second')) AS taken (key);
 
 -- task_names
 SELECT name FROM rowlock.tasks ORDER BY name;
@@ -2923,6 +3317,16 @@ ORDER BY queue, task, what;
 UPDATE rowlock.schedules SET declared_at = coalesce($1, statement_timestamp())
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
   AND id = ANY(ARRAY(SELECT asked.id FROM unnest($3::text[]) AS asked(id)));
+
+-- troubled_schedules (now, n)
+SELECT id, problem, CASE WHEN paused_at IS NULL THEN -(date_part('epoch', next_tick) - date_part('epoch', coalesce($1, statement_timestamp()))) END AS late
+FROM rowlock.schedules
+WHERE retired_at IS NULL AND (problem IS NOT NULL OR (paused_at IS NULL AND next_tick < coalesce($1, statement_timestamp())))
+ORDER BY next_tick IS NULL, next_tick, id
+LIMIT $2;
+
+-- unfinished_jobs (owner, n)
+SELECT count(*) AS number FROM (SELECT 1 FROM rowlock.jobs_live j WHERE j.owner = $1 LIMIT $2) found;
 
 -- use_link (hash, now)
 DELETE FROM rowlock.login_links
@@ -3051,8 +3455,8 @@ RETURNING CAST(job_id AS text) AS job_id;
 
 -- written_ahead (now, ahead, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now,
-       CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
+       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick,
+       CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
 FROM rowlock.schedules s
 WHERE updated_at > (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
 ORDER BY id

@@ -583,7 +583,7 @@ CASE
     WHEN (state <> 'running'::text) THEN 4
     WHEN ready THEN '-1'::integer
     ELSE 0
-END) AND (abs(priority) <= 100))) NOT VALID
+END) AND (abs(priority) <= 100)))
     PRIMARY KEY (id)
 CREATE INDEX jobs_live_batch ON rowlock.jobs_live USING btree (batch_id, id) WHERE (batch_id IS NOT NULL)
 CREATE INDEX jobs_live_claim ON rowlock.jobs_live USING btree (queue, task, priority, id) WHERE (ready AND (source IS NULL))
@@ -782,6 +782,13 @@ TABLE schedules WITH (fillfactor=70)
     PRIMARY KEY (id)
 CREATE INDEX schedules_due ON rowlock.schedules USING btree (next_tick) WHERE ((next_tick IS NOT NULL) AND (paused_at IS NULL) AND (retired_at IS NULL))
 CREATE UNIQUE INDEX schedules_pkey ON rowlock.schedules USING btree (id)
+
+TABLE schema_files
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+    checksum text NOT NULL
+    name text NOT NULL
+    PRIMARY KEY (name)
+CREATE UNIQUE INDEX schema_files_pkey ON rowlock.schema_files USING btree (name)
 
 TABLE set_aside
     again_at timestamp with time zone

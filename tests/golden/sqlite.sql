@@ -15,7 +15,10 @@ SELECT hook.job_id, ?1, ?2, ?3, ?4, ?5, hook.backoff, ?6
 FROM (SELECT ?7 AS job_id, ?8 AS backoff) AS hook;
 
 -- adopt (now, worker, token)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1)
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1)
 FROM rowlock_jobs_live
 WHERE state = 'running' AND locked_by = ?2 AND lease_token = ?3;
 
@@ -85,8 +88,7 @@ WHERE id = ?1 AND lease_token = ?2 AND state = 'running';
 -- batch_open (batch_id)
 SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
        cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
-FROM rowlock_batches WHERE id = ?1
-;
+FROM rowlock_batches WHERE id = ?1;
 
 -- beat (now, lease, mine)
 UPDATE rowlock_jobs_live
@@ -96,8 +98,7 @@ WHERE id IN (
     FROM (SELECT value ->> 0 AS id, value ->> 1 AS token FROM json_each(?3)) AS mine
     CROSS JOIN rowlock_jobs_live j
     WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
-    ORDER BY j.id
-    )
+    ORDER BY j.id)
 RETURNING id;
 
 -- beat_waiting (now, lease, id, token)
@@ -122,12 +123,6 @@ SELECT (CAST(?1 AS INTEGER) / 60 * 60), '', 0, 0, 0
 WHERE TRUE
 ON CONFLICT (at, queue) DO NOTHING
 RETURNING 1 AS mine;
-
--- broken_sources (now, n)
-SELECT name, last_error, -(opened_at - ?1) AS seconds
-FROM rowlock_sources WHERE opened_at IS NOT NULL
-ORDER BY opened_at
-LIMIT ?2;
 
 -- busy_sources (now, n)
 WITH running AS (
@@ -156,7 +151,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -164,19 +172,58 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY j.state;
 
 -- by_state_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY j.state;
 
 -- by_state_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -184,19 +231,58 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY j.state;
 
 -- by_state_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY j.state;
 
 -- by_state_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -204,7 +290,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since)
@@ -212,7 +311,20 @@ SELECT j.state AS state, count(*) AS number
 FROM rowlock_jobs_finished j
 WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?16 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?1 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?16 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?1 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
 -- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -221,7 +333,20 @@ FROM rowlock_jobs_live j
 WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?3 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -230,7 +355,20 @@ FROM rowlock_jobs_live j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -239,7 +377,20 @@ FROM rowlock_jobs_live j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
@@ -248,17 +399,44 @@ FROM rowlock_jobs_live j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- by_state_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
 FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
-UPDATE rowlock_batches SET cancelled_at = coalesce(cancelled_at, ?1), sealed_at = coalesce(sealed_at, ?1), reopened_at = NULL
+UPDATE rowlock_batches
+SET cancelled_at = coalesce(cancelled_at, ?1), sealed_at = coalesce(sealed_at, ?1), reopened_at = NULL
 WHERE id = ?2 AND finished_at IS NULL
 RETURNING CAST(id AS text) AS id;
 
@@ -289,30 +467,26 @@ LIMIT ?2;
 -- claim (token, worker, now, lease, front)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
-    locked_at = ?3, heartbeat_at = ?3, lease_expires_at = (?3 + (?4)),
-    started_at = ?3, updated_at = ?3
+    heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?3, started_at = ?3
 WHERE rowid IN (SELECT value FROM json_each(?5)) AND ready;
 
--- claim_front (token, worker, at, now, lease, epoch, front)
+-- claim_front (token, worker, now, lease, at, epoch, front)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
-    locked_at = ?3, heartbeat_at = ?4, lease_expires_at = (?4 + (?5)),
-    started_at = ?3, updated_at = ?4, source_epoch = ?6
+    heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?5, started_at = ?5, source_epoch = ?6
 WHERE rowid IN (SELECT value FROM json_each(?7)) AND ready;
 
--- claim_picked (token, worker, at, now, lease, epoch, picked)
+-- claim_picked (token, worker, now, lease, at, epoch, picked)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
-    locked_at = ?3, heartbeat_at = ?4, lease_expires_at = (?4 + (?5)),
-    started_at = ?3, updated_at = ?4, source_epoch = ?6
+    heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?5, started_at = ?5, source_epoch = ?6
 WHERE id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?7)) AS picked) AND ready;
 
 -- claimable (now, job_id)
 SELECT CAST(j.id AS text) AS id, ?1 AS at
 FROM rowlock_jobs_live j
 WHERE j.id = ?2 AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.expires_at > ?1)
-  AND NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = j.queue AND q.paused_at IS NOT NULL)
-;
+  AND NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = j.queue AND q.paused_at IS NOT NULL);
 
 -- class_closed (now, class_name)
 SELECT class_enabled AS enabled, CASE WHEN class_paused_until > ?1 THEN coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', class_paused_until, 'unixepoch'), class_paused_until) END AS until
@@ -333,10 +507,11 @@ WHERE scope = ?1 AND key IN (SELECT wanted.key FROM (SELECT value ->> 0 AS key F
 SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now;
 
 -- closed_sources (now, n)
-SELECT name
+SELECT name, enabled, opened_at IS NOT NULL AS opened, coalesce(paused_until > ?1, FALSE) AS paused,
+       -(opened_at - ?1) AS seconds, last_error
 FROM rowlock_sources
-WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > ?1 OR NOT class_enabled OR class_paused_until > ?1
-ORDER BY name
+WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > ?1
+ORDER BY opened_at IS NULL, opened_at, name
 LIMIT ?2;
 
 -- complete_batches (asked)
@@ -345,13 +520,6 @@ FROM rowlock_batches b
 WHERE b.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked)
   AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND TRUE
   AND coalesce((SELECT sum(n.total - n.processed) FROM rowlock_batch_counts n WHERE n.batch_id = b.id), 0) <= 0;
-
--- count_all (task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock_jobs_live j WHERE TRUE AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.task = ?1 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.queue = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.owner = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.source = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?5 ->> '$', ?6 ->> '$')) END AND CASE WHEN CAST(?7 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?7 END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?8 END AND CASE WHEN CAST(?9 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.error_code = ?12 END AND CASE WHEN CAST(?13 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?14) > 0 OR instr(j.args, ?15) > 0) END AND CASE WHEN CAST(?16 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?16 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE TRUE AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.task = ?1 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.queue = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.owner = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.source = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?5 ->> '$', ?6 ->> '$')) END AND CASE WHEN CAST(?7 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?7 END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?8 END AND CASE WHEN CAST(?9 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.error_code = ?12 END AND CASE WHEN CAST(?13 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?14) > 0 OR instr(j.args, ?15) > 0) END AND CASE WHEN CAST(?16 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?16 END
-    LIMIT ?17) found;
 
 -- count_batches (shard, now, counted)
 INSERT INTO rowlock_batch_counts (
@@ -373,44 +541,9 @@ SET total = rowlock_batch_counts.total + excluded.total,
 SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_live j WHERE j.parent_id = ?1 LIMIT ?2) first)
      + (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_finished j WHERE j.parent_id = ?1 LIMIT ?2) first) AS number;
 
--- count_in_states (running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, queued, retryable, succeeded, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock_jobs_live j WHERE ?1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_live j WHERE (?18 OR ?19)
-      AND (?18 AND (j.state = 'queued' OR j.state = 'running' AND j.locked_by = 'redis-unread')
-           OR ?19 AND j.state = 'retryable') AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?20 AND j.state = 'succeeded' AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?21 AND j.state = 'dead' AND j.state <> 'succeeded' AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?22 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    LIMIT ?23) found;
-
--- count_of_owner (owner, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, succeeded, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock_jobs_live j WHERE j.owner = ?1 AND (?2 OR ?3 OR ?4)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?2 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?3 AS boolean)
-                       ELSE CAST(?4 AS boolean) END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE j.owner = ?1 AND (?20 OR ?21 OR ?22)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?20 AS boolean) WHEN 'dead' THEN CAST(?21 AS boolean)
-                       ELSE CAST(?22 AS boolean) END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-    LIMIT ?23) found;
-
--- count_of_owner_in_trouble (running, owner, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, dead, cancelled, n)
-SELECT count(*) AS number FROM (
-    SELECT 1 FROM rowlock_jobs_live j WHERE ?1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.owner = ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?18 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.owner = ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    UNION ALL
-    SELECT 1 FROM rowlock_jobs_finished j WHERE ?19 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.owner = ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END
-    LIMIT ?20) found;
-
 -- counted_below_zero (asked)
-SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
+SELECT CAST(n.batch_id AS text) AS batch_id,
+       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM rowlock_batch_counts n
 WHERE n.batch_id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked)
@@ -468,17 +601,23 @@ SELECT declares, expires_at > ?1 AS alive FROM rowlock_dispatchers WHERE expires
 -- declare_schedules (origin, started_at, now, s)
 INSERT INTO rowlock_schedules (
     id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at,
-    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner, origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
+    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
+    origin, writer_started_at, declared_at, next_tick, created_at, updated_at)
 SELECT s.id, s.task, s.args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds, s.overlap, s.jitter_seconds,
        s.starts_at, s.ends_at,
-       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost, s.keep_seconds, s.owner, ?1, coalesce(?2, ?3), ?3, s.next_tick, ?3, ?3
+       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, s.owner,
+       ?1, coalesce(?2, ?3), ?3, s.next_tick, ?3, ?3
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS task, value ->> 2 AS args, value ->> 3 AS rule, value ->> 4 AS zone, value ->> 5 AS missed, value ->> 6 AS missed_most, value ->> 7 AS missed_seconds, value ->> 8 AS overlap, value ->> 9 AS jitter_seconds, value ->> 10 AS starts_at, value ->> 11 AS ends_at, value ->> 12 AS next_tick, value ->> 13 AS queue, value ->> 14 AS priority, value ->> 15 AS max_attempts, value ->> 16 AS backoff, value ->> 17 AS timeout_seconds, value ->> 18 AS source, value ->> 19 AS on_success, value ->> 20 AS on_dead, value ->> 21 AS on_lost, value ->> 22 AS keep_seconds, value ->> 23 AS owner FROM json_each(?4)) AS s
 WHERE TRUE
 ON CONFLICT (id) DO UPDATE
 SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed_most = excluded.missed_most,
     missed_seconds = excluded.missed_seconds, overlap = excluded.overlap, jitter_seconds = excluded.jitter_seconds,
     starts_at = excluded.starts_at, ends_at = excluded.ends_at,
-    queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, backoff = excluded.backoff, timeout_seconds = excluded.timeout_seconds, source = excluded.source, on_success = excluded.on_success, on_dead = excluded.on_dead, on_lost = excluded.on_lost, keep_seconds = excluded.keep_seconds, owner = excluded.owner,
+    queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
+    backoff = excluded.backoff, timeout_seconds = excluded.timeout_seconds, source = excluded.source,
+    on_success = excluded.on_success, on_dead = excluded.on_dead, on_lost = excluded.on_lost,
+    keep_seconds = excluded.keep_seconds, owner = excluded.owner,
     writer_started_at = CASE
         WHEN rowlock_schedules.writer_started_at BETWEEN excluded.writer_started_at AND ?3
         THEN rowlock_schedules.writer_started_at ELSE excluded.writer_started_at END,
@@ -498,12 +637,22 @@ WHERE rowlock_schedules.origin = excluded.origin
        OR (rowlock_schedules.task, CAST(rowlock_schedules.args AS text), rowlock_schedules.rule, rowlock_schedules.zone,
            rowlock_schedules.missed, rowlock_schedules.missed_most, rowlock_schedules.missed_seconds, rowlock_schedules.overlap,
            rowlock_schedules.jitter_seconds, rowlock_schedules.starts_at, rowlock_schedules.ends_at,
-           CAST(rowlock_schedules.queue AS text), CAST(rowlock_schedules.priority AS text), CAST(rowlock_schedules.max_attempts AS text), CAST(rowlock_schedules.backoff AS text), CAST(rowlock_schedules.timeout_seconds AS text), CAST(rowlock_schedules.source AS text), CAST(rowlock_schedules.on_success AS text), CAST(rowlock_schedules.on_dead AS text), CAST(rowlock_schedules.on_lost AS text), CAST(rowlock_schedules.keep_seconds AS text), CAST(rowlock_schedules.owner AS text))
+           CAST(rowlock_schedules.queue AS text), CAST(rowlock_schedules.priority AS text),
+           CAST(rowlock_schedules.max_attempts AS text), CAST(rowlock_schedules.backoff AS text),
+           CAST(rowlock_schedules.timeout_seconds AS text), CAST(rowlock_schedules.source AS text),
+           CAST(rowlock_schedules.on_success AS text), CAST(rowlock_schedules.on_dead AS text),
+           CAST(rowlock_schedules.on_lost AS text), CAST(rowlock_schedules.keep_seconds AS text),
+           CAST(rowlock_schedules.owner AS text))
           IS NOT DISTINCT FROM
           (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
            excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
            excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
-           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text), CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
+           CAST(excluded.queue AS text), CAST(excluded.priority AS text),
+           CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text),
+           CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
+           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text),
+           CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text),
+           CAST(excluded.owner AS text)))
 RETURNING id;
 
 -- declare_tasks (now, declared)
@@ -650,10 +799,11 @@ LIMIT 1 OFFSET ?3;
 
 -- end_batches (now, asked)
 UPDATE rowlock_batches
-SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-                 WHEN (SELECT sum(n.failed) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'failed'
-                 WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'cancelled'
-                 ELSE 'succeeded' END,
+SET state = CASE
+        WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+        WHEN (SELECT sum(n.failed) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'failed'
+        WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'cancelled'
+        ELSE 'succeeded' END,
     started_at = coalesce(started_at, ?1), finished_at = ?1, reopened_at = NULL, ended_once = TRUE
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked)
 RETURNING CAST(id AS text) AS id, on_end;
@@ -699,23 +849,29 @@ GROUP BY at, what) found;
 
 -- enqueue (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added)
 INSERT INTO rowlock_jobs_live (
-    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, ?1, ?2, coalesce(?3, (?4 + (?5))) <= ?4,
-       coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
+       coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+    ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS args FROM json_each(?22)) AS added;
 
 -- enqueue_one (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, id, args)
 INSERT INTO rowlock_jobs_live (
-    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, ?1, ?2, coalesce(?3, (?4 + (?5))) <= ?4,
-       coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
+       coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
+    ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
 FROM (SELECT ?22 AS id, ?23 AS args) AS added;
 
 -- enqueue_rows (task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added)
 INSERT INTO rowlock_jobs_live (
-    id, args, source, unique_key, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
+    id, args, source, unique_key, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
+    batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, added.source, added.unique_key, ?1, coalesce(?2, (?3 + (?4))) <= ?3,
-       coalesce(?2, (?3 + (?4))), ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?3, ?3
+       coalesce(?2, (?3 + (?4))), ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
+    ?15, ?16, ?17, ?18, ?19, ?20, ?3, ?3
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS args, value ->> 2 AS unique_key, value ->> 3 AS source FROM json_each(?21)) AS added;
 
 -- error_codes (n)
@@ -750,13 +906,15 @@ ORDER BY id
 LIMIT ?3;
 
 -- expired (now, guard, job_id, n)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), lease_token, locked_by
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), lease_token, locked_by
 FROM rowlock_jobs_live j
 WHERE state = 'running' AND lease_expires_at < ?1 AND (?2 IS NOT NULL) AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL
   AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(?3 AS text) END
 ORDER BY id
-LIMIT ?4
-;
+LIMIT ?4;
 
 -- failures (now, since, width, n, task, queue)
 SELECT f.task, f.error_code, f.source, f.message, count(*) AS number,
@@ -797,7 +955,9 @@ WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q
 
 -- find_task (name)
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at FROM rowlock_tasks WHERE name = ?1;
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at
+FROM rowlock_tasks
+WHERE name = ?1;
 
 -- find_token (hash, kind, now)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
@@ -826,15 +986,18 @@ SELECT id, version FROM rowlock_workers WHERE id = ?1;
 
 -- finish_copy (now, final)
 INSERT INTO rowlock_jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
     state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
     last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
-       final.state
-   , releases + final.released, losses + final.lost, convictions + final.convicted
-   , CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END
-   , CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END
-   , final.result, final.error_code, final.error_message,
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+       final.state, releases + final.released, losses + final.lost, convictions + final.convicted,
+       CASE WHEN final.by_holder = 1 THEN lease_token ELSE settled_token END,
+       CASE WHEN final.state = 'succeeded' THEN 100 ELSE progress END,
+       final.result, final.error_code, final.error_message,
        locked_by, ?1, ?1, date(?1 + min(max(coalesce(keep_seconds, final.keep), 0), 3155760000), 'unixepoch', '+1 day')
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS state, value ->> 2 AS result, value ->> 3 AS error_code, value ->> 4 AS error_message, value ->> 5 AS released, value ->> 6 AS lost, value ->> 7 AS convicted, value ->> 8 AS keep, value ->> 9 AS by_holder FROM json_each(?2)) AS final
 CROSS JOIN rowlock_jobs_live j
@@ -854,9 +1017,13 @@ GROUP BY state, task;
 
 -- fire_jobs (now, fired)
 INSERT INTO rowlock_jobs_live (
-    id, args, task, ready, schedule_id, tick, run_after, queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner, created_at, updated_at)
+    id, args, task, ready, schedule_id, tick, run_after,
+    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
+    created_at, updated_at)
 SELECT fired.job_id, s.args, s.task, fired.jitter <= 0, s.id, fired.tick, (?1 + (fired.jitter)),
-       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost, s.keep_seconds, s.owner, ?1, ?1
+       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, s.owner,
+       ?1, ?1
 FROM (SELECT value ->> 0 AS schedule_id, value ->> 1 AS tick, value ->> 2 AS job_id, value ->> 3 AS jitter FROM json_each(?2)) AS fired
 CROSS JOIN rowlock_schedules s
 WHERE s.id = fired.schedule_id;
@@ -869,7 +1036,8 @@ DELETE FROM rowlock_set_aside
 WHERE again_at < (?1 + (-3600))
    OR coalesce((SELECT 1 FROM rowlock_jobs_live j WHERE j.id = rowlock_set_aside.id),
                (SELECT 1 FROM rowlock_batches b WHERE b.id = rowlock_set_aside.id AND b.finished_at IS NULL),
-               CASE WHEN doing = 'prune' THEN (SELECT 1 FROM rowlock_jobs_finished f WHERE f.id = rowlock_set_aside.id LIMIT 1) END)
+               CASE WHEN doing = 'prune'
+                    THEN (SELECT 1 FROM rowlock_jobs_finished f WHERE f.id = rowlock_set_aside.id LIMIT 1) END)
       IS NULL;
 
 -- forget_links (now)
@@ -892,11 +1060,19 @@ DELETE FROM rowlock_webhook_secrets WHERE owner = ?1 AND expires_at IS NOT NULL;
 
 -- forget_workers (now, n)
 DELETE FROM rowlock_workers
-WHERE (id) IN (SELECT id FROM rowlock_workers WHERE expires_at < (?1 + (-3600)) ORDER BY expires_at LIMIT ?2 )
+WHERE id IN (
+    SELECT id FROM rowlock_workers
+    WHERE expires_at < (?1 + (-3600))
+    ORDER BY expires_at
+    LIMIT ?2)
 RETURNING 1 AS pruned;
 
 -- front (epoch, now, lane, n)
-SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?1, front.batch_id, front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions, front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff, front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL, front.traceparent, -(front.run_after - ?2), front.rowid
+SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?1, front.batch_id,
+       front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions,
+       front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
+       front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL,
+       front.traceparent, -(front.run_after - ?2), front.rowid
 FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task, value ->> 2 AS low_priority, value ->> 3 AS low_id, value ->> 4 AS high_priority, value ->> 5 AS most FROM json_each(?3)) AS lane
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
@@ -937,7 +1113,11 @@ ORDER BY j.priority, j.id
     ORDER BY front.priority, front.id
     LIMIT 1
 )
-SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?4, front.batch_id, front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions, front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff, front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL, front.traceparent, -(front.run_after - ?3), front.rowid
+SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?4, front.batch_id,
+       front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions,
+       front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
+       front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL,
+       front.traceparent, -(front.run_after - ?3), front.rowid
 FROM lane CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
     FROM rowlock_jobs_live j
@@ -955,7 +1135,11 @@ ORDER BY front.priority, front.id
 LIMIT ?2;
 
 -- front_turns (epoch, now, turn, n)
-SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?1, front.batch_id, front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions, front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff, front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL, front.traceparent, -(front.run_after - ?2), front.rowid
+SELECT front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, ?1, front.batch_id,
+       front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions,
+       front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
+       front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL,
+       front.traceparent, -(front.run_after - ?2), front.rowid
 FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task, value ->> 2 AS priority, value ->> 3 AS source, value ->> 4 AS most FROM json_each(?3)) AS turn
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
@@ -981,20 +1165,25 @@ SELECT named.source, ?1, coalesce(s.concurrency, c.concurrency), c.total,
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock_jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = p.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock_set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(s.tokens_at - ?1), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
+              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name
-              AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM (SELECT value ->> 0 AS source FROM json_each(?2)) AS named
 LEFT JOIN rowlock_sources s INDEXED BY sqlite_autoindex_rowlock_sources_1 ON s.name = named.source
-LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1 ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1);
+LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1
+    ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1);
 
 -- give_id_back (key)
 DELETE FROM rowlock_job_keys WHERE scope = 'id' AND key = ?1;
@@ -1010,8 +1199,8 @@ WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > ?2, T
 UPDATE rowlock_jobs_live
 SET started_at = CASE WHEN locked_by = 'redis-unread' THEN ?1 ELSE started_at END,
     locked_by = 'redis-read', heartbeat_at = ?1, lease_expires_at = (?1 + (?2)),
-    progress = max(coalesce(rowlock_jobs_live.progress, 0), told.progress), phase = told.phase, message = told.message,
-    updated_at = ?1
+    progress = max(coalesce(rowlock_jobs_live.progress, 0), told.progress),
+    phase = told.phase, message = told.message, updated_at = ?1
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS token, value ->> 2 AS progress, value ->> 3 AS phase, value ->> 4 AS message FROM json_each(?3)) AS told
 WHERE rowlock_jobs_live.id = told.id AND lease_token = told.token AND +state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read')
@@ -1093,8 +1282,7 @@ GROUP BY queue, task, run_bucket, wait_bucket
 ORDER BY queue, task;
 
 -- hold_alert_lease (token, now)
-SELECT one FROM rowlock_alert_lease WHERE token = ?1 AND expires_at > ?2
-;
+SELECT one FROM rowlock_alert_lease WHERE token = ?1 AND expires_at > ?2;
 
 -- hold_back (job_id)
 UPDATE rowlock_jobs_live SET ready = FALSE WHERE id = ?1;
@@ -1102,8 +1290,7 @@ UPDATE rowlock_jobs_live SET ready = FALSE WHERE id = ?1;
 -- hold_batches (asked)
 SELECT CAST(b.id AS text) AS id FROM rowlock_batches b
 WHERE b.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked)
-ORDER BY b.id
-;
+ORDER BY b.id;
 
 -- idle_addresses (now)
 SELECT bell AS address FROM rowlock_workers WHERE idle AND bell IS NOT NULL AND expires_at > ?1;
@@ -1217,13 +1404,6 @@ FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task FROM json_each(?4)) AS la
 
 -- last_job (job_id, id)
 UPDATE rowlock_schedules SET last_job = ?1 WHERE id = ?2;
-
--- late_schedules (now, ago, n)
-SELECT id, -(next_tick - ?1) AS seconds
-FROM rowlock_schedules
-WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick < (?1 + (?2))
-ORDER BY next_tick
-LIMIT ?3;
 
 -- leave_alert_lease (token)
 DELETE FROM rowlock_alert_lease WHERE token = ?1;
@@ -1356,15 +1536,6 @@ FROM (
     FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task FROM json_each(?6)) AS lane
     WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
--- list_all (id, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE TRUE AND j.id < ?1 AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END ORDER BY j.id DESC LIMIT ?18) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE TRUE AND j.id < ?1 AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.task = ?2 END AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.queue = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.owner = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.source = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?6 ->> '$', ?7 ->> '$')) END AND CASE WHEN CAST(?8 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?8 END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?9 END AND CASE WHEN CAST(?10 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?11 END AND CASE WHEN CAST(?12 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.error_code = ?13 END AND CASE WHEN CAST(?14 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?15) > 0 OR instr(j.args, ?16) > 0) END AND CASE WHEN CAST(?17 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?17 END ORDER BY j.id DESC LIMIT ?18) newest
-ORDER BY id DESC
-LIMIT ?18;
-
 -- list_aside (n)
 SELECT CAST(a.id AS text) AS id, a.doing, a.error, a.times, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', a.since, 'unixepoch'), a.since) AS since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', a.again_at, 'unixepoch'), a.again_at) AS again_at
 FROM rowlock_set_aside a
@@ -1404,56 +1575,11 @@ WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND nex
 ORDER BY next_tick
 LIMIT ?3;
 
--- list_in_states (running, id, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, queued, retryable, succeeded, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE ?1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE (?20 OR ?21)
-      AND (?20 AND (j.state = 'queued' OR j.state = 'running' AND j.locked_by = 'redis-unread')
-           OR ?21 AND j.state = 'retryable') AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?22 AND j.state = 'succeeded' AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?23 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?24 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE j.task = ?3 END AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.queue = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.owner = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-ORDER BY id DESC
-LIMIT ?19;
-
--- list_of_owner (owner, queued, running, retryable, id, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, succeeded, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE j.owner = ?1 AND (?2 OR ?3 OR ?4)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?2 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?3 AS boolean)
-                       ELSE CAST(?4 AS boolean) END AND j.id < ?5 AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.source = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?9 ->> '$', ?10 ->> '$')) END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?11 END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.error_code = ?16 END AND CASE WHEN CAST(?17 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?17 END AND CASE WHEN CAST(?18 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?18) > 0 OR instr(j.args, ?19) > 0) END AND CASE WHEN CAST(?20 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?20 END ORDER BY j.id DESC LIMIT ?21) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE j.owner = ?1 AND (?22 OR ?23 OR ?24)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?22 AS boolean) WHEN 'dead' THEN CAST(?23 AS boolean)
-                       ELSE CAST(?24 AS boolean) END AND j.id < ?5 AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.source = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?9 ->> '$', ?10 ->> '$')) END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?11 END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.error_code = ?16 END AND CASE WHEN CAST(?17 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?17 END AND CASE WHEN CAST(?18 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?18) > 0 OR instr(j.args, ?19) > 0) END AND CASE WHEN CAST(?20 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?20 END ORDER BY j.id DESC LIMIT ?21) newest
-ORDER BY id DESC
-LIMIT ?21;
-
--- list_of_owner_in_trouble (running, owner, id, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n, dead, cancelled)
-SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_live j WHERE ?1 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND j.owner = ?2 AND j.id < ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?20 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.owner = ?2 AND j.id < ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-    UNION ALL
-    SELECT id FROM (
-    SELECT j.id FROM rowlock_jobs_finished j WHERE ?21 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.owner = ?2 AND j.id < ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE j.owner = ?2 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.source = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?7 ->> '$', ?8 ->> '$')) END AND CASE WHEN CAST(?9 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?9 END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?10 END AND CASE WHEN CAST(?11 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?12 END AND CASE WHEN CAST(?13 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.error_code = ?14 END AND CASE WHEN CAST(?15 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?16) > 0 OR instr(j.args, ?17) > 0) END AND CASE WHEN CAST(?18 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?18 END ORDER BY j.id DESC LIMIT ?19) newest
-ORDER BY id DESC
-LIMIT ?19;
-
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
-       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.starts_at, 'unixepoch'), s.starts_at) AS starts_at,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.ends_at, 'unixepoch'), s.ends_at) AS ends_at, s.origin, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.paused_at, 'unixepoch'), s.paused_at) AS paused_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.retired_at, 'unixepoch'), s.retired_at) AS retired_at,
+       s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.starts_at, 'unixepoch'), s.starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.ends_at, 'unixepoch'), s.ends_at) AS ends_at, s.origin,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.paused_at, 'unixepoch'), s.paused_at) AS paused_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.retired_at, 'unixepoch'), s.retired_at) AS retired_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.last_tick, 'unixepoch'), s.last_tick) AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, s.problem,
        (SELECT j.state FROM rowlock_jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
@@ -1488,7 +1614,10 @@ LIMIT ?4;
 
 -- list_tasks (n)
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at FROM rowlock_tasks ORDER BY name LIMIT ?1;
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at
+FROM rowlock_tasks
+ORDER BY name
+LIMIT ?1;
 
 -- list_tokens (n)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
@@ -1521,27 +1650,24 @@ SELECT id, queues, tasks, pool_size, running FROM rowlock_workers WHERE expires_
 -- lock_classes (asked)
 SELECT name FROM rowlock_sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 WHERE name IN (SELECT asked.name FROM (SELECT value ->> 0 AS name FROM json_each(?1)) AS asked) AND total IS NOT NULL
-ORDER BY name
-;
+ORDER BY name;
 
 -- lock_due (now, left_out, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= ?1 AND NOT (zone || ' ' || rule || ' ' || id
      IN (SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
             FROM (SELECT value ->> 0 AS id, value ->> 1 AS rule, value ->> 2 AS zone FROM json_each(?2)) AS left_out))
 ORDER BY s.next_tick
-LIMIT ?3
-;
+LIMIT ?3;
 
 -- lock_finished (asked)
 SELECT id, task, owner, state, unique_key, unique_mode, CAST(batch_id AS text) AS batch_id, error_code
 FROM rowlock_jobs_finished
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND state IN ('dead', 'cancelled')
-ORDER BY id
-;
+ORDER BY id;
 
 -- lock_health (now, asked)
 SELECT s.name, s.failure_streak AS streak, coalesce(s.failure_threshold, c.failure_threshold) AS threshold,
@@ -1550,10 +1676,10 @@ SELECT s.name, s.failure_streak AS streak, coalesce(s.failure_threshold, c.failu
        s.refusals, coalesce(s.block_after, c.block_after) AS block_after, s.enabled,
        (s.paused_until - ?1) AS paused_for
 FROM rowlock_sources s INDEXED BY sqlite_autoindex_rowlock_sources_1
-LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1 ON c.name = substr(s.name, 1, instr(s.name || ':', ':') - 1)
+LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1
+    ON c.name = substr(s.name, 1, instr(s.name || ':', ':') - 1)
 WHERE s.name IN (SELECT asked.name FROM (SELECT value ->> 0 AS name FROM json_each(?2)) AS asked)
-ORDER BY s.name
-;
+ORDER BY s.name;
 
 -- lock_held (mine)
 SELECT j.id, j.lease_token AS token, j.cancel_requested_at IS NOT NULL AS cancel_requested, j.source,
@@ -1561,55 +1687,49 @@ SELECT j.id, j.lease_token AS token, j.cancel_requested_at IS NOT NULL AS cancel
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS token FROM json_each(?1)) AS mine
 CROSS JOIN rowlock_jobs_live j
 WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
-ORDER BY j.id
-;
+ORDER BY j.id;
 
 -- lock_jobs (asked)
 SELECT j.id, j.state, j.locked_by
 FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked
 CROSS JOIN rowlock_jobs_live j
 WHERE j.id = asked.id
-ORDER BY j.id
-;
+ORDER BY j.id;
 
 -- lock_policy (name)
 SELECT s.concurrency, s.total, s.rate_limit_per_minute AS rate, s.burst, s.failure_threshold AS threshold,
-       s.cooldown_seconds AS cooldown, s.cooldown_factor AS factor, s.block_after, s.set_by FROM rowlock_sources s WHERE name = ?1
-;
+       s.cooldown_seconds AS cooldown, s.cooldown_factor AS factor, s.block_after, s.set_by FROM rowlock_sources s WHERE name = ?1;
 
 -- lock_preview (token_hash, now)
 SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', made_at, 'unixepoch'), made_at) AS made_at,
        CAST(next_id AS text) AS next_id, looked, changed, audit_id
 FROM rowlock_previews
-WHERE token_hash = ?1 AND expires_at > ?2
-;
+WHERE token_hash = ?1 AND expires_at > ?2;
 
 -- lock_ready (picked)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_live j
-WHERE j.id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS picked) AND j.ready
-;
+WHERE j.id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS picked) AND j.ready;
 
 -- lock_schedule (now, id)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
-WHERE id = ?2
-;
+WHERE id = ?2;
 
 -- lock_sources (asked)
 SELECT name FROM rowlock_sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 WHERE name IN (SELECT asked.name FROM (SELECT value ->> 0 AS name FROM json_each(?1)) AS asked)
-ORDER BY name
-;
+ORDER BY name;
 
--- long_running (now, ago, n)
-SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(locked_at - ?1) AS seconds
+-- longest_running (now, n)
+SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(locked_at - ?1) AS seconds,
+       -(lease_expires_at - ?1) AS overdue
 FROM rowlock_jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at < (?1 + (?2))
+WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at IS NOT NULL
 ORDER BY locked_at
-LIMIT ?3;
+LIMIT ?2;
 
 -- look (span, now)
 WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
@@ -1618,7 +1738,8 @@ WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
     WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = span.queue AND q.paused_at IS NOT NULL)
     UNION ALL
     SELECT head.queue, head.task, head.most, head.nth + 1, CAST(following.priority AS int), following.source
-    FROM head JOIN rowlock_jobs_live following ON following.id = coalesce(
+    FROM head
+    JOIN rowlock_jobs_live following ON following.id = coalesce(
         (SELECT j.id FROM rowlock_jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = +head.queue AND j.task = +head.task
            AND j.priority = +head.priority AND j.source > +head.source
@@ -1638,20 +1759,25 @@ SELECT named.queue, named.task, named.priority, named.source, named.nth = named.
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock_jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = p.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock_set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(s.tokens_at - ?2), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) END,
+              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name
-              AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM head named
 LEFT JOIN rowlock_sources s INDEXED BY sqlite_autoindex_rowlock_sources_1 ON s.name = named.source
-LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1 ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1)
+LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1
+    ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1)
 WHERE named.nth > 0
 ORDER BY named.priority, named.nth;
 
@@ -1660,7 +1786,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1669,21 +1808,60 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
 -- look_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
 -- look_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
@@ -1692,21 +1870,60 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
 -- look_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
 -- look_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
@@ -1715,7 +1932,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1724,7 +1954,20 @@ SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_finished j
 WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?16 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?1 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?16 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?16 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?1 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1734,7 +1977,20 @@ FROM rowlock_jobs_live j
 WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?3 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1744,7 +2000,20 @@ FROM rowlock_jobs_live j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1754,7 +2023,20 @@ FROM rowlock_jobs_live j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
@@ -1764,14 +2046,40 @@ FROM rowlock_jobs_live j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
       AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
                        WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 ORDER BY j.id DESC
 LIMIT ?22;
 
 -- look_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
+WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
+  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
+  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
+  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
+  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
+  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
+  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
+  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
 ORDER BY j.id DESC
 LIMIT ?20;
 
@@ -1853,7 +2161,8 @@ WHERE a.id = ?1;
 
 -- open_batches (batch_id, now, n)
 SELECT CAST(id AS text) AS id FROM rowlock_batches b
-WHERE finished_at IS NULL AND id > ?1 AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = b.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL
+WHERE finished_at IS NULL AND id > ?1
+  AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = b.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL
 ORDER BY b.id
 LIMIT ?3;
 
@@ -1889,7 +2198,10 @@ ORDER BY o.id
 LIMIT ?4;
 
 -- outbox_read (now, asked)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(j.lease_token AS text), j.locked_by, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at, 'unixepoch'), j.created_at)
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(j.lease_token AS text), j.locked_by, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at, 'unixepoch'), j.created_at)
 FROM (SELECT value ->> 0 AS job_id, value ->> 1 AS token FROM json_each(?2)) AS asked
 CROSS JOIN rowlock_jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
@@ -1908,8 +2220,7 @@ WHERE id IN (
     SELECT id FROM rowlock_outbox
     WHERE sent_at IS NULL AND take_at <= ?1
     ORDER BY id
-    LIMIT ?3
-    )
+    LIMIT ?3)
 RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
 
 -- outbox_unread
@@ -1926,8 +2237,7 @@ SELECT id FROM rowlock_jobs_live j
 WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= ?1 AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL
   AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(?2 AS text) END
 ORDER BY expires_at
-LIMIT ?3
-;
+LIMIT ?3;
 
 -- panel_marks (now)
 SELECT 'audit' AS panel, CAST(coalesce((SELECT max(id) FROM rowlock_audit), 0) AS text) AS mark
@@ -1990,12 +2300,10 @@ RETURNING rowlock_jobs_live.id;
 
 -- promote (now, n)
 UPDATE rowlock_jobs_live SET ready = TRUE, updated_at = ?1
-    WHERE id IN (
-        SELECT id FROM rowlock_jobs_live j
+WHERE id IN (SELECT id FROM rowlock_jobs_live j
         WHERE NOT ready AND state <> 'running' AND run_after <= ?1 AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL
         ORDER BY run_after
-        LIMIT ?2
-        );
+        LIMIT ?2);
 
 -- promote_one (job_id, now)
 UPDATE rowlock_jobs_live SET ready = TRUE
@@ -2015,19 +2323,29 @@ RETURNING attempt;
 
 -- prune_audit (now, ago, n)
 DELETE FROM rowlock_audit
-WHERE (id) IN (SELECT id FROM rowlock_audit WHERE at < (?1 + (?2)) ORDER BY id LIMIT ?3)
+WHERE id IN (
+    SELECT id FROM rowlock_audit
+    WHERE at < (?1 + (?2))
+    ORDER BY id
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_batches (now, ago, n)
 DELETE FROM rowlock_batches
-WHERE (id) IN (SELECT id FROM rowlock_batches WHERE finished_at < (?1 + (?2)) ORDER BY finished_at LIMIT ?3)
+WHERE id IN (
+    SELECT id FROM rowlock_batches
+    WHERE finished_at < (?1 + (?2))
+    ORDER BY finished_at
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_events (now, ago, n)
 DELETE FROM rowlock_events
-WHERE (id
-   ) IN (SELECT id
-    FROM rowlock_events WHERE at < (?1 + (coalesce(CAST(?2 AS double precision), -3600))) AND id < (SELECT max(id) FROM rowlock_events) ORDER BY id LIMIT ?3 )
+WHERE id IN (
+    SELECT id FROM rowlock_events
+    WHERE at < (?1 + (coalesce(CAST(?2 AS double precision), -3600))) AND id < (SELECT max(id) FROM rowlock_events)
+    ORDER BY id
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_finished (now, n)
@@ -2046,7 +2364,11 @@ RETURNING key;
 
 -- prune_logs (now, ago, n)
 DELETE FROM rowlock_job_logs
-WHERE (job_id, seq) IN (SELECT job_id, seq FROM rowlock_job_logs WHERE at < (?1 + (?2)) ORDER BY at LIMIT ?3)
+WHERE (job_id, seq) IN (
+    SELECT job_id, seq FROM rowlock_job_logs
+    WHERE at < (?1 + (?2))
+    ORDER BY at
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_one (job_id, now)
@@ -2054,12 +2376,19 @@ DELETE FROM rowlock_jobs_finished WHERE id = ?1 AND drop_on < date(?2 + min(max(
 
 -- prune_previews (now, n)
 DELETE FROM rowlock_previews
-WHERE (token_hash) IN (SELECT token_hash FROM rowlock_previews WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+WHERE token_hash IN (
+    SELECT token_hash FROM rowlock_previews
+    WHERE expires_at <= ?1
+    ORDER BY expires_at
+    LIMIT ?2)
 RETURNING 1 AS pruned;
 
 -- prune_requests (now, n)
 DELETE FROM rowlock_requests
-WHERE (owner, key) IN (SELECT owner, key FROM rowlock_requests WHERE expires_at <= ?1 LIMIT ?2 )
+WHERE (owner, key) IN (
+    SELECT owner, key FROM rowlock_requests
+    WHERE expires_at <= ?1
+    LIMIT ?2)
 RETURNING 1 AS pruned;
 
 -- prune_sources (now, ago, n)
@@ -2080,12 +2409,20 @@ RETURNING name;
 
 -- prune_ticks (now, ago, n)
 DELETE FROM rowlock_ticks
-WHERE (schedule_id, tick) IN (SELECT schedule_id, tick FROM rowlock_ticks WHERE fired_at < (?1 + (?2)) ORDER BY fired_at LIMIT ?3)
+WHERE (schedule_id, tick) IN (
+    SELECT schedule_id, tick FROM rowlock_ticks
+    WHERE fired_at < (?1 + (?2))
+    ORDER BY fired_at
+    LIMIT ?3)
 RETURNING 1 AS pruned;
 
 -- prune_tokens (now, n)
 DELETE FROM rowlock_tokens
-WHERE (id) IN (SELECT id FROM rowlock_tokens WHERE expires_at < (?1 + (-86400)) ORDER BY expires_at LIMIT ?2 )
+WHERE id IN (
+    SELECT id FROM rowlock_tokens
+    WHERE expires_at < (?1 + (-86400))
+    ORDER BY expires_at
+    LIMIT ?2)
 RETURNING 1 AS pruned;
 
 -- prune_webhooks (now, n)
@@ -2095,8 +2432,7 @@ WHERE job_id IN (
     WHERE w.drop_on < date(?1 + min(max(0, 0), 3155760000), 'unixepoch', '+1 day') AND NOT EXISTS (SELECT 1 FROM rowlock_jobs_live j WHERE j.id = w.job_id)
       AND NOT EXISTS (
           SELECT 1 FROM rowlock_webhook_deliveries d JOIN rowlock_jobs_live j ON j.id = d.delivery_id WHERE d.job_id = w.job_id)
-    LIMIT ?2
-    )
+    LIMIT ?2)
 RETURNING job_id;
 
 -- put_aside (job_id, doing, error, now, again)
@@ -2115,8 +2451,7 @@ WHERE id IN (
     SELECT j.id FROM rowlock_jobs_live j
     WHERE j.state = 'running' AND j.heartbeat_at > (?1 + (1))
     ORDER BY j.id
-    LIMIT ?2
-    )
+    LIMIT ?2)
 RETURNING id;
 
 -- put_right (now, healed)
@@ -2146,8 +2481,7 @@ WHERE name IN (
     SELECT s.name FROM rowlock_sources s
     WHERE s.tokens_at > (?1 + (1)) OR s.paused_at > (?1 + (1)) OR s.class_paused_at > (?1 + (1))
        OR s.opened_at > (?1 + (1)) OR s.last_success_at > (?1 + (1)) OR s.last_failure_at > (?1 + (1))
-    ORDER BY s.name
-    )
+    ORDER BY s.name)
 RETURNING name;
 
 -- put_waiting_right (now, n)
@@ -2161,8 +2495,7 @@ WHERE id IN (
             WHERE NOT w.ready AND w.state <> 'running' AND w.run_after > ?1
             ORDER BY w.run_after
             LIMIT ?2) due)
-    ORDER BY j.id
-    )
+    ORDER BY j.id)
 RETURNING id;
 
 -- queue_counts (lanes, each, waiting)
@@ -2272,16 +2605,20 @@ SELECT named.source, ?1, coalesce(s.concurrency, c.concurrency), c.total,
        s.opened_at IS NOT NULL,
        (SELECT 1 FROM rowlock_jobs_live p
         WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
-          AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = p.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) IS NOT NULL,
+          AND (SELECT 1 FROM rowlock_set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) IS NOT NULL,
        s.tokens, -(s.tokens_at - ?1), coalesce(s.epoch, 0),
        CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL
-              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
+              AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name AND r.source = named.source
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
        CASE WHEN c.total IS NOT NULL THEN (
             SELECT count(*) FROM rowlock_jobs_live r
             WHERE r.state = 'running' AND r.source IS NOT NULL AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = +c.name
-              AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
+              AND (SELECT 1 FROM rowlock_set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL) END,
        s.name IS NOT NULL
 FROM (SELECT value ->> 0 AS source FROM json_each(?2)) AS named
 LEFT JOIN rowlock_sources s ON s.name = named.source
@@ -2304,7 +2641,12 @@ ORDER BY seq DESC
 LIMIT ?3;
 
 -- read_picked (now, picked)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1) FROM rowlock_jobs_live WHERE id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS picked) AND state = 'running';
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1)
+FROM rowlock_jobs_live
+WHERE id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS picked) AND state = 'running';
 
 -- read_preview (token_hash, now)
 SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', made_at, 'unixepoch'), made_at) AS made_at,
@@ -2368,7 +2710,8 @@ SET declares = excluded.declares, seen_at = excluded.seen_at, expires_at = exclu
 RETURNING started_at;
 
 -- register_worker (id, hostname, pid, version, queues, tasks, pool_size, address, now, lease)
-INSERT INTO rowlock_workers (id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
+INSERT INTO rowlock_workers (
+    id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, FALSE, ?8, ?9, ?9, (?9 + (?10)))
 ON CONFLICT (id) DO UPDATE
 SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
@@ -2389,7 +2732,10 @@ ORDER BY id
 LIMIT ?1;
 
 -- remote_jobs (now, asked)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode, attempt, max_attempts, releases, losses, convictions, losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds, on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(lease_token AS text), locked_by
+SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(lease_token AS text), locked_by
 FROM rowlock_jobs_live
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked) AND state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read');
@@ -2410,8 +2756,8 @@ DELETE FROM rowlock_workers WHERE id = ?1;
 UPDATE rowlock_batches
 SET state = 'running', finished_at = NULL, reopened_at = ?1,
     cancelled_at = CASE
-        WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN cancelled_at
-        END
+        WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0
+        THEN cancelled_at END
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked) AND finished_at IS NOT NULL;
 
 -- request_cancel (now, asked)
@@ -2436,8 +2782,7 @@ UPDATE rowlock_queues SET paused_at = NULL WHERE name = ?1 AND paused_at IS NOT 
 
 -- resume_schedule (next_tick, now, id)
 UPDATE rowlock_schedules
-SET next_tick = ?1,
-    paused_at = NULL, problem = NULL, updated_at = ?2
+SET next_tick = ?1, paused_at = NULL, problem = NULL, updated_at = ?2
 WHERE id = ?3
 RETURNING id;
 
@@ -2457,8 +2802,14 @@ RETURNING id;
 
 -- revive (tries, now, asked)
 INSERT INTO rowlock_jobs_live (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, 'queued', TRUE, max(max_attempts, attempt - releases - losses + ?1),
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id,
+    state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id,
+       'queued', TRUE, max(max_attempts, attempt - releases - losses + ?1),
        releases, losses, 0, ?2, settled_token, ?2
 FROM rowlock_jobs_finished j
 WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?3)) AS asked);
@@ -2593,8 +2944,9 @@ FROM rowlock_sources
 WHERE name = ?2 AND (NOT enabled OR paused_until > ?1);
 
 -- source_known (name, class_name)
-SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM rowlock_sources WHERE name = ?1 OR name = ?2)
-            OR EXISTS (SELECT 1 FROM rowlock_jobs_live WHERE source = ?1 OR substr(source, 1, instr(source || ':', ':') - 1) = ?1);
+SELECT 1 AS known
+WHERE EXISTS (SELECT 1 FROM rowlock_sources WHERE name = ?1 OR name = ?2)
+   OR EXISTS (SELECT 1 FROM rowlock_jobs_live WHERE source = ?1 OR substr(source, 1, instr(source || ':', ':') - 1) = ?1);
 
 -- source_levels (now, n)
 SELECT s.name,
@@ -2674,19 +3026,25 @@ UPDATE rowlock_batches SET state = 'running', started_at = coalesce(started_at, 
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked) AND state = 'queued';
 
 -- still_unchanged (asked, unchanged_since)
-SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND j.updated_at <= ?2
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
+WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND j.updated_at <= ?2
 UNION ALL
-SELECT CAST(j.id AS text) FROM rowlock_jobs_finished j WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND j.updated_at <= ?2;
+SELECT CAST(j.id AS text) FROM rowlock_jobs_finished j
+WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND j.updated_at <= ?2;
 
 -- stop_listening_for_events (id, now)
 DELETE FROM rowlock_event_listeners WHERE id = ?1 OR expires_at < (?2 + (-3600));
 
 -- succeed (now, keep, done)
 INSERT INTO rowlock_jobs_finished (
-    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+    id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
     state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
     last_worker, finished_at, updated_at, drop_on)
-SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at, queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
+SELECT j.id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
+    queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
+    unique_mode, traceparent, parent_id, max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum,
        'succeeded', releases, losses, convictions, lease_token, 100, done.result, NULL, NULL,
        locked_by, ?1, ?1, date(?1 + min(max(coalesce(keep_seconds, ?2), 0), 3155760000), 'unixepoch', '+1 day')
 FROM (SELECT substr(key, 37) AS id, substr(key, 1, 36) AS token, value AS result FROM json_each(?3)) AS done
@@ -2798,6 +3156,16 @@ ORDER BY queue, task, what;
 UPDATE rowlock_schedules SET declared_at = ?1
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < (?1 + (?2))
   AND id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?3)) AS asked);
+
+-- troubled_schedules (now, n)
+SELECT id, problem, CASE WHEN paused_at IS NULL THEN -(next_tick - ?1) END AS late
+FROM rowlock_schedules
+WHERE retired_at IS NULL AND (problem IS NOT NULL OR (paused_at IS NULL AND next_tick < ?1))
+ORDER BY next_tick IS NULL, next_tick, id
+LIMIT ?2;
+
+-- unfinished_jobs (owner, n)
+SELECT count(*) AS number FROM (SELECT 1 FROM rowlock_jobs_live j WHERE j.owner = ?1 LIMIT ?2) found;
 
 -- use_link (hash, now)
 DELETE FROM rowlock_login_links
@@ -2929,10 +3297,9 @@ RETURNING CAST(job_id AS text) AS job_id;
 
 -- written_ahead (now, ahead, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
 WHERE updated_at > (?1 + (?2))
 ORDER BY id
-LIMIT ?3
-;
+LIMIT ?3;

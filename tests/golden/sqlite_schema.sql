@@ -442,6 +442,11 @@ TABLE rowlock_schedules
 
 CREATE INDEX rowlock_schedules_due ON rowlock_schedules (next_tick) WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL
 
+TABLE rowlock_schema_files
+    applied_at REAL NOT NULL DEFAULT (unixepoch('subsec'))
+    checksum TEXT NOT NULL
+    name TEXT PRIMARY KEY NOT NULL
+
 TABLE rowlock_set_aside
     again_at REAL
     doing TEXT NOT NULL

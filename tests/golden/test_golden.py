@@ -23,7 +23,7 @@ from rowlock.cli import main
 from rowlock.core.config import Settings
 from rowlock.signals.metrics import METRICS
 from rowlock.store.engine.statements import load
-from support.golden import compare
+from support.golden import compare, compare_statements
 from support.schema_dump import postgres_functions, postgres_schema, sqlite_schema
 
 BOUNDS = (
@@ -41,13 +41,11 @@ BOUNDS = (
 
 @pytest.mark.parametrize("engine", ["postgres", "sqlite"])
 def test_the_statements_that_run(engine: str) -> None:
-    statements = load(engine)
-    texts = []
-    for name in sorted(statements):
-        query = statements[name]
+    texts = {}
+    for name, query in sorted(load(engine).items()):
         binds = ", ".join(bind if column is None else f"{bind}[{column}]" for bind, column in query.binds)
-        texts.append(f"-- {name}" + (f" ({binds})" if binds else "") + f"\n{query.sql};")
-    compare(f"{engine}.sql", "\n\n".join(texts))
+        texts[f"{name} ({binds})" if binds else name] = query.sql
+    compare_statements(f"{engine}.sql", texts)
 
 
 def test_the_schema_of_postgresql(template_url: str) -> None:

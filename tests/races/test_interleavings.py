@@ -13,14 +13,14 @@ from rowlock.store import Store
 from rowlock.store.jobs import cancel, enqueue, leases, retry, transitions
 from rowlock.store.jobs import claim as claims
 from rowlock.store.jobs import settle as settle_jobs
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from support import contract
 from support.interleave import Actor, add_gate, orders, play
 from support.rig import KEEP, Rig, numbered, settlement, token
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 
-LANES = [Lane("default", "t")]
+LANES = [Range("default", "t")]
 
 
 def claim(worker: str, n: int = 1) -> Any:

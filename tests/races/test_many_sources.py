@@ -140,7 +140,18 @@ async def block(beside: Store, how: str) -> None:
 
 
 # Written down once a minute: how long the queues are. A minute may begin while a test counts.
-ONCE_A_MINUTE = Counter(["begin_sample", "queue_counts", "lane_heads", "write_samples"])
+ONCE_A_MINUTE = Counter(
+    [
+        "begin_sample",
+        "paused_queues",
+        "live_workers",
+        "lane_heads",
+        "lane_sizes",
+        "waiting_lanes",
+        "running_lanes",
+        "write_samples",
+    ]
+)
 
 
 async def facing_blocked_jobs(url: str, how: str, statements: Statements) -> Counter[str]:

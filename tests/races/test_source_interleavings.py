@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.claiming.candidates import ClaimResult, Head
+from rowlock.core.claiming.actions import ClaimResult
+from rowlock.core.claiming.ranges import Sighting
 from rowlock.store import Store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.sources.sources import set_policy
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one w
 
 BEFORE_THE_GATE = f"pg_advisory_xact_lock_shared({GATE})::text = ''"
 LOCKED = {name: limit for name, limit in LIMITS.items() if not limit.new}  # a new source's row is held by its insert
-Mutant = Callable[[Operation[ClaimResult], Sequence[Head]], Operation[ClaimResult]]
+Mutant = Callable[[Operation[ClaimResult], Sequence[Sighting]], Operation[ClaimResult]]
 
 
 async def the_limit_holds(

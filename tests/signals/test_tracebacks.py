@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from rowlock.core.scrubbing import scrub
-from rowlock.core.tracebacks import STORED_BYTES, exceptions_of, traceback_text
-from rowlock.signals.exceptions import trace_of
+from rowlock.core.error_text import scrub
+from rowlock.core.tracebacks import STORED_BYTES, exceptions_of, trace_of, traceback_text
 
 
 def raised(function) -> BaseException:  # type: ignore[no-untyped-def]

@@ -6,7 +6,7 @@ import pytest
 
 from rowlock.core.job import Claimed
 from rowlock.signals.events import Watcher, Watchers
-from rowlock.signals.metrics import BOUNDS, Histogram
+from rowlock.signals.metrics import BOUNDS, SecondsHistogram
 
 
 class Hears(Watcher):
@@ -34,7 +34,7 @@ def test_a_listener_that_raises_keeps_no_other_from_hearing_and_stops_no_worker(
 
 def test_a_histogram_of_many_values_is_the_histogram_of_each() -> None:
     values = [0.0, *BOUNDS, *(bound * 1.01 for bound in BOUNDS), 0.003, 10_000.0] * 3
-    at_once, one_by_one = Histogram(), Histogram()
+    at_once, one_by_one = SecondsHistogram(), SecondsHistogram()
     for value in values:
         one_by_one.observe(value)
     at_once.observe_all(values[:7])

@@ -13,15 +13,28 @@ import psycopg
 import pytest
 
 import rowlock.store
+from rowlock.core.job import Claimed
+from rowlock.core.options import columns
 from rowlock.store.engine import migrate
 from rowlock.store.engine import statements as queries
 from rowlock.store.engine.dialects import POSTGRES, SQLITE, Dialect
-from rowlock.store.engine.statements import Query, _include, _names, compile_query, fill, load, statement_files
+from rowlock.store.engine.statements import (
+    Query,
+    _include,
+    _names,
+    _sections,
+    compile_query,
+    fill,
+    load,
+    parts,
+    statement_files,
+)
 
 DIALECTS = [POSTGRES, SQLITE]
 CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}
 STORE = Path(rowlock.store.__file__).parent
-HEADER = r"^-- name: (?:\{([\w,]+)\})?(\w+)(?: \[(\w+)\])?"  # {list,count}_all stands for list_all and count_all
+READS = {file.name for file in (STORE / "read").glob("*.sql")}  # their parts may have parameters
+HEADER = r"^-- name: (?:\{([\w,]+)\})?(\w+)(?: \[(\w+)\])?"  # {edge,look}_live stands for edge_live and look_live
 by_name = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
 
@@ -70,11 +83,29 @@ def test_tokens_may_stand_inside_each_other(dialect: Dialect) -> None:
     assert "-(1 + :x)" in text
 
 
-def test_row_locks_exist_where_the_engine_has_them() -> None:
-    assert fill("{lock(j)}|{skip_locked(j)}|{skip_locked()}", POSTGRES) == (
-        "FOR UPDATE OF j|FOR UPDATE OF j SKIP LOCKED|FOR UPDATE SKIP LOCKED"
+@pytest.mark.parametrize(
+    "lock",
+    ["FOR UPDATE", "FOR UPDATE OF j", "FOR UPDATE SKIP LOCKED", "FOR UPDATE OF j SKIP LOCKED", "FOR KEY SHARE"],
+)
+def test_sqlite_gets_statements_without_row_locks(lock: str) -> None:
+    text = f"SELECT id FROM (SELECT j.id FROM jobs j LIMIT :n\n    {lock}) f"
+    assert fill(text, POSTGRES) == text
+    assert fill(text, SQLITE) == "SELECT id FROM (SELECT j.id FROM jobs j LIMIT :n) f"
+
+
+def test_postgres_gets_statements_without_the_choice_of_an_index() -> None:
+    text = "SELECT name FROM sources s INDEXED BY sources_by_name\nWHERE name = :name"
+    assert fill(text, SQLITE) == text
+    assert fill(text, POSTGRES) == "SELECT name FROM sources s\nWHERE name = :name"
+
+
+def test_a_value_may_be_one_of_a_batch_parameter() -> None:
+    assert fill("id {in:asked(id uuid)}", POSTGRES) == (
+        "id = ANY(ARRAY(SELECT asked.id FROM unnest(:asked__0::text[]::uuid[]) AS asked(id)))"
     )
-    assert fill("{lock(j)}|{skip_locked(j)}|{skip_locked()}", SQLITE) == "||"
+    assert fill("id {in:asked(id uuid)}", SQLITE) == (
+        "id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(:asked)) AS asked)"
+    )
 
 
 def test_a_batch_parameter_is_a_table() -> None:
@@ -107,13 +138,13 @@ def test_comments_in_a_statement_bind_no_parameters(dialect: Dialect) -> None:
     [
         "SELECT {after(:x) FROM t",
         "SELECT {after((:x)} FROM t",
-        "SELECT {lock(j",
-        "SELECT {lock(j)",
+        "SELECT {time(j",
+        "SELECT {time(j)",
         "SELECT {after(:x",
     ],
 )
 def test_an_unclosed_token_is_an_error_that_shows_it(dialect: Dialect, text: str) -> None:
-    with pytest.raises(ValueError, match=r"unclosed token.*\{(after|lock)"):
+    with pytest.raises(ValueError, match=r"unclosed token.*\{(after|time)"):
         fill(text, dialect)
 
 
@@ -121,6 +152,22 @@ def test_an_unclosed_token_is_an_error_that_shows_it(dialect: Dialect, text: str
 def test_an_unknown_token_is_an_error_that_names_it(dialect: Dialect) -> None:
     with pytest.raises((ValueError, LookupError), match="nothing"):
         compile_query("q", "SELECT {nothing(x)}", dialect)
+
+
+def test_the_docstring_lists_every_token() -> None:
+    """And there are few of them: a reader must know them all to read a statement."""
+    listed = re.findall(r"\{(\w+)[(:}]", queries.__doc__ or "")
+    used = {
+        token
+        for file in statement_files()
+        for token in re.findall(r"\{(\w+)[(:}]", re.sub(r"^ *--.*", "", file.read_text("utf-8"), flags=re.MULTILINE))
+        if file.name not in READS or token in (POSTGRES.tokens | {"job": 0, "filter": 0})
+    }
+    assert used - set(listed) == set()
+    assert set(POSTGRES.tokens) == set(SQLITE.tokens)
+    assert set(POSTGRES.tokens) - set(listed) == set()
+    elsewhere = {token for token in used if token not in ("job", "filter", "holds", "contains", "end_order", "part")}
+    assert len(elsewhere) <= 15
 
 
 # Every statement
@@ -269,33 +316,85 @@ def test_one_statement_per_name_and_a_sentence_for_each() -> None:
             assert code.count(";") == (kind == "name"), f"{file.name}: {code.strip()[:60]!r}"
 
 
-def test_every_part_is_included_by_a_statement_and_written_once() -> None:
+def test_every_part_is_included_by_a_statement_and_written_once_for_each_engine() -> None:
     text = "".join(file.read_text("utf-8") for file in statement_files())
-    written = re.findall(r"^-- part: (\w+)", text, re.MULTILINE)
+    written = re.findall(r"^-- part: (\w+)(?: \[(\w+)\])?", text, re.MULTILINE)
     several = re.findall(r"^-- name: \{([\w,]+)\}.*\n((?:.+\n)*)", text, re.MULTILINE)
     spelt = [body.replace("{this}", this) for names, body in several for this in names.split(",")]
-    assert sorted(written) == sorted(set(re.findall(r"\{part:(\w+)", "".join([text, *spelt]))))
+    assert {name for name, _ in written} == set(re.findall(r"\{part:(\w+)", "".join([text, *spelt])))
+    twice = [name for name, engine in written if (name, "") in written and (engine or written.count((name, "")) > 1)]
+    assert twice == []
+    assert sorted(set(written)) == sorted(written)
+
+
+def test_parts_have_no_parameters() -> None:
+    with_parameters = {
+        file.name for file in statement_files() if re.search(r"^-- part: \w+\(", file.read_text("utf-8"), re.MULTILINE)
+    }
+    assert with_parameters <= READS
+
+
+# Lists of columns that the statements repeat from Python
+
+
+def listed(part: str) -> list[str]:
+    """The columns of a part, without tables, casts and conditions."""
+    text = re.sub(r"CAST\((\w+) AS text\)", r"\1", parts("sqlite")[part][1])
+    return [re.sub(r"front\.|:| IS NOT NULL", "", column).strip() for column in text.split(",")]
+
+
+def test_a_claim_answers_with_the_fields_of_a_claimed_job_in_their_order() -> None:
+    token_and_worker = 2
+    renamed = {"cancel_requested": "cancel_requested_at", "waited": "-{seconds_until(run_after)}"}
+    fields = [renamed.get(name, name) for name in Claimed._fields[:-token_and_worker]]
+    assert listed("claimed") == fields
+    written = {"source_epoch": "epoch", "attempt": "attempt + 1"}  # by the claim that follows
+    assert listed("claiming") == [written.get(name, name) for name in fields]
+
+
+def test_every_option_of_a_job_is_inserted_and_kept() -> None:
+    assert listed("options") == listed("given_options") == [name for name, _ in columns("new job")]
+    assert listed("kept_columns")[-len(list(columns("kept job"))) :] == [name for name, _ in columns("kept job")]
+
+
+@pytest.mark.parametrize(
+    ("name", "forms"),
+    [
+        (
+            "declare_schedules",
+            ("{0}", "s.{0}", "{0} = excluded.{0}", "CAST({{t}}schedules.{0} AS text)", "CAST(excluded.{0} AS text)"),
+        ),
+        ("fire_jobs", ("{0}", "s.{0}")),
+    ],
+)
+def test_every_option_of_a_schedule_is_written_in_its_order(name: str, forms: tuple[str, ...]) -> None:
+    (section,) = (section for section in _sections() if section.name == name)
+    text = " ".join(section.text.split())
+    for form in forms:
+        assert ", ".join(form.format(column) for column, _ in columns("schedule")) in text
+    if name == "declare_schedules":  # core.options.scheduled gives the values in this order
+        assert ", ".join(f"{column} {kind}" for column, kind in columns("schedule")) in text
 
 
 def test_a_header_may_name_several_statements_with_one_text() -> None:
-    assert _names("{list,count}_all") == [("list", "list_all"), ("count", "count_all")]
+    assert _names("{edge,look}_live") == [("edge", "edge_live"), ("look", "look_live")]
     assert _names("read_job") == [("", "read_job")]
-    assert "ORDER BY id DESC" in load("sqlite")["list_all"].sql
-    assert load("sqlite")["count_all"].sql.startswith("SELECT count(*) AS number")
+    assert "ORDER BY j.id DESC" in load("sqlite")["look_live"].sql
+    assert load("sqlite")["by_state_finished"].sql.startswith("SELECT j.state AS state, count(*) AS number")
 
 
 def test_a_part_is_included_with_its_arguments_and_with_the_parts_in_it() -> None:
-    parts = {
+    written = {
         "page": (["past", "order"], "{part:mine} AND id {past} :id ORDER BY id {order}"),
         "mine": ([], "owner = :me"),
     }
-    assert _include("WHERE {part:page(< | DESC)};", parts) == "WHERE owner = :me AND id < :id ORDER BY id DESC;"
-    assert _include("{part:page(< | {part:mine})}", parts).endswith("ORDER BY id owner = :me")
-    assert _include("{part:page(< | {after({part:mine})})}", parts).endswith("ORDER BY id {after(owner = :me)}")
+    assert _include("WHERE {part:page(< | DESC)};", written)[0] == "WHERE owner = :me AND id < :id ORDER BY id DESC;"
+    assert _include("{part:page(< | {part:mine})}", written)[0].endswith("ORDER BY id owner = :me")
+    assert _include("{part:page(< | {after({part:mine})})}", written)[0].endswith("ORDER BY id {after(owner = :me)}")
     with pytest.raises(ValueError, match="shorter"):
-        _include("{part:page(<)}", parts)
+        _include("{part:page(<)}", written)
     with pytest.raises(LookupError, match="nothing"):
-        _include("{part:nothing}", parts)
+        _include("{part:nothing}", written)
 
 
 def test_a_mutant_of_one_store_leaves_the_loaded_statements_alone() -> None:

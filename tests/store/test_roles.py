@@ -12,7 +12,7 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.store import open_store
-from rowlock.store.engine import migrate, roles
+from rowlock.store.engine import roles
 from rowlock.store.engine.store import StoreOptions
 from support.owned import owner_url, take_a_table_away
 
@@ -326,59 +326,3 @@ async def test_a_python_program_with_the_right_to_read_explains_jobs_and_sees_no
             assert "api:x" in [source.name for source in await app.sources.list()]
     finally:
         sql.execute("DROP OWNED BY rowlock_test_reader; DROP ROLE rowlock_test_reader")
-
-
-OLD_RIGHTS = {
-    "rowlock_enqueue": {"jobs_live": "SELECT (id), INSERT", "jobs_finished": "SELECT (id)", "job_keys": roles.CHANGE},
-    "rowlock_worker": {"job_keys": "SELECT, INSERT, DELETE"},
-    "rowlock_read": dict.fromkeys(roles.WITH_TOKENS, "SELECT"),
-}
-
-
-async def test_roles_of_an_older_version_are_narrowed_by_the_migration_and_work_on(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = migrate.migrations("postgres")
-    monkeypatch.setattr(migrate, "migrations", lambda engine: tuple(m for m in known if m.number < 37))
-    await (await open_store(postgres_url, StoreOptions(migrate=True))).close()
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        there = {name for (name,) in connection.execute(
-            "SELECT proname FROM pg_proc WHERE pronamespace = 'rowlock'::regnamespace").fetchall()}  # fmt: skip
-        for role, names in roles.FUNCTIONS.items():
-            connection.execute(
-                f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
-            )
-            connection.execute(f"GRANT USAGE ON SCHEMA rowlock TO {role}")
-            for name in set(names) & there:
-                connection.execute(f"GRANT EXECUTE ON FUNCTION rowlock.{name} TO {role}")
-            for table, right in (roles.TABLES[role] | OLD_RIGHTS.get(role, {})).items():
-                if connection.execute("SELECT to_regclass(%s)", [f"rowlock.{table}"]).fetchone() != (None,):
-                    connection.execute(f"GRANT {right} ON rowlock.{table} TO {role}")
-    monkeypatch.undo()
-    await (await open_store(postgres_url, StoreOptions(migrate=True))).close()
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        try:
-            connection.execute("SET ROLE rowlock_enqueue")
-            first = enqueue(connection, key="k", job_id=str(uuid4()), on_success="u")
-            assert enqueue(connection, key="k") == first
-            for statement in (
-                "SELECT id FROM rowlock.jobs_live",
-                "SELECT id FROM rowlock.jobs_finished",
-                "SELECT key FROM rowlock.job_keys",
-                "DELETE FROM rowlock.job_keys",
-                "INSERT INTO rowlock.jobs_live (id, lease_token) VALUES (gen_random_uuid(), gen_random_uuid())",
-            ):
-                denied(connection, statement)
-            connection.execute("SET ROLE rowlock_worker")
-            (job,) = connection.execute("SELECT job_id, token FROM rowlock.claim('w', '{t}', 1)").fetchall()
-            denied(connection, "INSERT INTO rowlock.job_keys (scope, key) VALUES ('a', 'b')")
-            connection.execute("SET ROLE rowlock_read")
-            assert connection.execute("SELECT state, lease_token FROM rowlock.jobs").fetchall() == [("running", None)]
-            denied(connection, "SELECT lease_token FROM rowlock.jobs_live")
-            denied(connection, "SELECT settled_token FROM rowlock.jobs_finished")
-            denied(connection, "SELECT probe_token FROM rowlock.sources")
-            connection.execute("SET ROLE rowlock_worker")
-            assert connection.execute("SELECT rowlock.complete(%s, %s)", job).fetchone() == ("applied",)
-            connection.execute("SELECT * FROM rowlock.sweep()")
-        finally:
-            connection.execute(f"RESET ROLE; DROP OWNED BY {', '.join(roles.FUNCTIONS)}")

@@ -117,7 +117,7 @@ def undefended(url: str, statements: list[str]) -> None:
         return
     with psycopg.connect(url) as other:
         (check,) = other.execute(
-            "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conname = 'jobs_live_row'"
+            "SELECT pg_get_constraintdef(oid) || ' NOT VALID' FROM pg_constraint WHERE conname = 'jobs_live_row'"
         ).fetchone() or ("",)
         other.execute("ALTER TABLE rowlock.jobs_live DISABLE TRIGGER USER, DROP CONSTRAINT jobs_live_row")
         for statement in statements:

@@ -44,8 +44,8 @@ BUSY = """
 # Tables that have had rows since they were last empty: to truncate all of them takes three times as long.
 USED_TABLES = """
     SELECT format('%I.%I', nspname, relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-    WHERE nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema' AND relkind = 'r' AND relname <> 'migrations'
-        AND pg_relation_size(pg_class.oid) > 0
+    WHERE nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema' AND relkind = 'r'
+        AND relname NOT IN ('migrations', 'schema_files') AND pg_relation_size(pg_class.oid) > 0
 """
 
 

@@ -15,8 +15,8 @@ from rowlock.worker.attempt.slots import Slots
 class RecordingSlots(Slots):
     """Slots that remember which attempts had nothing to settle."""
 
-    def __init__(self, size: int, settled: list[Running], planner: Any) -> None:
-        super().__init__("w", size, planner, JobLog("w"))
+    def __init__(self, size: int, settled: list[Running], claimer: Any) -> None:
+        super().__init__("w", size, claimer, JobLog("w"))
         self._settled = settled
 
     def nothing_to_settle(self, attempt: Running) -> None:
@@ -33,7 +33,7 @@ class ExecutorRig:
         part: Any = self
         self.slots = RecordingSlots(size, self.settled, part)
         self.executor = Executor(
-            app, self.slots, {}, planner=part, settler=part, stopping=part, progress=part, batches=part
+            app, self.slots, {}, claimer=part, settler=part, stopping=part, progress=part, batches=part
         )
 
     async def execute(self, running: Running) -> Any:
@@ -50,7 +50,7 @@ class ExecutorRig:
     async def close(self) -> None:
         await self.executor.close()
 
-    # --- planner
+    # --- claimer
 
     @contextmanager
     def paused(self) -> Iterator[None]:

@@ -20,8 +20,8 @@ from rowlock.core.options import to_json
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.store import Store
 from rowlock.store.engine.operation import Operation
-from rowlock.store.engine.statements import CLAIMED, WAITED
-from rowlock.store.jobs.claim import Lane, in_claim_order
+from rowlock.store.engine.statements import parts
+from rowlock.store.jobs.claim import Range, in_claim_order
 from rowlock.store.jobs.enqueue import NewOrOlder
 from support.rig import KEEP, Ended, Rig, token
 
@@ -150,10 +150,10 @@ class FunctionStore:
 
         return does()
 
-    def _claim(self, worker: str, under: str, lanes: Sequence[Lane], n: int, lease: float) -> Any:
+    def _claim(self, worker: str, under: str, lanes: Sequence[Range], n: int, lease: float) -> Any:
         names = {lane[:2] for lane in lanes}
         queues, tasks = {queue for queue, _ in names}, {task for _, task in names}
-        whole = all(lane == Lane(lane.queue, lane.task) for lane in lanes)
+        whole = all(lane == Range(lane.queue, lane.task) for lane in lanes)
         if not whole or len(names) != len(queues) * len(tasks) or not 1 <= n <= 1000 or not 1 <= lease <= 86400:
             return None
         return self.claim(n, sorted(queues), sorted(tasks), worker, lease, under)
@@ -166,7 +166,7 @@ class FunctionStore:
             await self._set(tx, under=under)
             claim = "SELECT CAST(c.job_id AS text) FROM rowlock.claim($1, $2, $3, $4::text::jsonb) c"
             ids = [row[0] for row in await tx.fetch(claim, worker, list(tasks), n, options)]
-            columns = CLAIMED.replace(WAITED, "0.0")
+            columns = parts("postgres")["claimed"][1].rpartition(",")[0] + ", 0.0"  # the last one needs a time
             read = f"SELECT {columns} FROM rowlock.jobs_live WHERE id = ANY (CAST($1::text[] AS uuid[]))"
             rows = [tuple(row) for row in await tx.fetch(read, ids)]
         return in_claim_order(rows, under, worker)
@@ -271,11 +271,11 @@ class FunctionRig(Rig):
     """The rig whose claims take jobs with and without a source by one call."""
 
     async def claim(
-        self, n: int = 1, *lanes: Lane, task: str = "t", queue: str = "default", worker: str = "worker-1",
+        self, n: int = 1, *lanes: Range, task: str = "t", queue: str = "default", worker: str = "worker-1",
         lease: float = 60.0, under: str | None = None,
     ) -> list[Claimed]:  # fmt: skip
         store: Any = self.store
-        claims = store._claim(worker, under or token(), lanes or (Lane(queue, task),), n, lease)
+        claims = store._claim(worker, under or token(), lanes or (Range(queue, task),), n, lease)
         if claims is None:
             return await super().claim(n, *lanes, task=task, queue=queue, worker=worker, lease=lease, under=under)
         return list(await claims)

@@ -17,7 +17,7 @@ from rowlock.store.engine.dialects import SQLITE
 from rowlock.store.engine.postgres.store import HOT
 from rowlock.store.engine.sqlite.runner import bindable
 from rowlock.store.engine.statements import Query, bind, load
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from support.rig import numbered
 from support.server import PostgresDatabases
 
@@ -260,8 +260,8 @@ class Sqlite(Database):
         self._connection.close()
 
 
-def lanes(count: int) -> list[Lane]:
-    return [Lane("default", f"task{n}") for n in range(count)]
+def lanes(count: int) -> list[Range]:
+    return [Range("default", f"task{n}") for n in range(count)]
 
 
 def held_now(count: int = BATCH) -> list[tuple[str, str]]:

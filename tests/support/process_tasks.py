@@ -22,7 +22,7 @@ from rowlock.core.job import Claimed
 from rowlock.core.policy import PROBATION
 from rowlock.store.engine.ids import new_id, new_token
 from rowlock.store.jobs import claim as claims
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from rowlock.worker.attempt.attempt import Running
 
 app = Rowlock()
@@ -349,7 +349,7 @@ def claimed(task: str, args: str = "{}", **changes: Any) -> Running:
 async def claim(task: str) -> Running:
     """An attempt of a job that was really claimed."""
     store = await app.store()
-    found: list[Claimed] = await store.run(claims.claim("w", new_token(), [Lane("default", task)], 1, 60.0))
+    found: list[Claimed] = await store.run(claims.claim("w", new_token(), [Range("default", task)], 1, 60.0))
     return Running(found[0])
 
 

@@ -30,7 +30,7 @@ async def mixed(url: str, seconds: float) -> dict[str, Any]:
         told["accepted"] += [job_id for job_id, _ in rows]
 
     async def work() -> None:
-        lanes = [claim.Lane("default", "mixed")]
+        lanes = [claim.Range("default", "mixed")]
         claimed = await store.run(claim.claim(f"worker-{sys.argv[3]}", new_token(), lanes, 8, 60))
         await store.run(leases.beat([(job.id, job.token) for job in claimed], 60))
         ends = {

@@ -16,7 +16,7 @@ from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import claim, leases, transitions
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import retry as retries
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from rowlock.store.jobs.transitions import Keep
 from support.sourced import claim_from, look
 
@@ -136,7 +136,7 @@ class Rig:
     async def claim(
         self,
         n: int = 1,
-        *lanes: Lane,
+        *lanes: Range,
         task: str = "t",
         queue: str = "default",
         worker: str = "worker-1",
@@ -144,7 +144,7 @@ class Rig:
         under: str | None = None,
     ) -> list[Claimed]:
         """Claim up to `n` jobs under a fresh token; without lanes, the whole of one task in one queue."""
-        wanted, given = lanes or (Lane(queue, task),), under or token()
+        wanted, given = lanes or (Range(queue, task),), under or token()
         claimed = await self.store.run(claim.claim(worker, given, wanted, n, lease))
         names = sorted({lane[:2] for lane in wanted})
         if len(claimed) < n and (heads := await self.store.run(look(names, 100))):
@@ -154,7 +154,7 @@ class Rig:
     async def running(self, worker: str = "worker-1", lease: float = LEASE, **options: Any) -> Claimed:
         """A job under a live lease."""
         job_id = await self.enqueue(**options)
-        mine = Lane(options.get("queue", "default"), options.get("task", "t"))
+        mine = Range(options.get("queue", "default"), options.get("task", "t"))
         (job,) = [job for job in await self.claim(1000, mine, worker=worker, lease=lease) if job.id == job_id]
         return job
 

@@ -11,6 +11,13 @@ from pathlib import Path
 import psycopg
 
 _COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+# In the text of a function: a string, which stays as it is, or blank space and comments.
+_BLANK = re.compile(r"('(?:[^']|'')*')|(?:\s|--[^\n]*|/\*.*?\*/)+", re.DOTALL)
+_TIGHT = re.compile(r"('(?:[^']|'')*')| ?([,;)])|(\() ?")
+_LINE = re.compile(
+    r"('(?:[^']|'')*')|(;) ?| (?=(?:SELECT|FROM|WHERE|ORDER BY|(?:LEFT|CROSS) JOIN|UNION|INSERT|UPDATE|DELETE|VALUES|"
+    r"RETURN|RETURNING|ON CONFLICT|DECLARE|BEGIN|EXCEPTION|PERFORM|ELSIF|ELSE|RETURNS|LANGUAGE|AS \$)\b)"
+)
 _TABLES = """
 SELECT c.oid, c.relname, c.relkind::text, coalesce(array_to_string(c.reloptions, ', '), ''), pg_get_partkeydef(c.oid)
 FROM pg_class c
@@ -55,8 +62,8 @@ WHERE c.oid = %s AND g.grantee <> c.relowner AND g.grantee NOT IN (SELECT oid FR
 ORDER BY 1
 """
 _FUNCTIONS = """
-SELECT pg_get_functiondef(p.oid)
-       || CASE WHEN p.proacl IS NULL THEN '' ELSE E'\n-- execute: ' || coalesce(
+SELECT pg_get_functiondef(p.oid),
+       CASE WHEN p.proacl IS NULL THEN '' ELSE E'\n-- execute: ' || coalesce(
            (SELECT string_agg(CASE WHEN g.grantee = 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END, ', ' ORDER BY 1)
             FROM aclexplode(p.proacl) g WHERE g.grantee <> p.proowner
               AND g.grantee NOT IN (SELECT oid FROM pg_roles WHERE rolname ~ '^rowlock_')), 'owner only') END
@@ -104,10 +111,18 @@ def _postgres_schema(url: str) -> Iterator[str]:
 
 
 def postgres_functions(url: str) -> str:
-    """Every function of the schema `rowlock`, with its body and who may execute it."""
+    """Every function of the schema `rowlock`, with its body and who may execute it. Comments and blank space inside of
+    bodies do not count; lines are broken where a statement or one of its clauses begins."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET search_path = pg_catalog")
-        return "\n\n".join(str(row[0]).strip() for row in connection.execute(_FUNCTIONS))
+        return "\n\n".join(code(text) + rights for text, rights in connection.execute(_FUNCTIONS))
+
+
+def code(text: str) -> str:
+    """The text of a function without comments, on lines that do not depend on how it was laid out."""
+    text = _BLANK.sub(lambda found: found[1] or " ", text)
+    text = _TIGHT.sub(lambda found: found[1] or found[2] or found[3], text)
+    return _LINE.sub(lambda found: found[1] or f"{found[2] or ''}\n", text).strip()
 
 
 def sqlite_schema(file: Path) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rowlock.core.claiming.candidates import ClaimResult, Head
+from rowlock.core.claiming.actions import ClaimResult
+from rowlock.core.claiming.ranges import Sighting
 from rowlock.store import Store
 from rowlock.store.engine.operation import Call, Operation, Steps
 from rowlock.store.sources.sources import set_policy
@@ -46,12 +47,12 @@ async def prepare(rig: Rig, limit: Limit, watcher: Any, count: int = 1500) -> No
         await watcher.execute("UPDATE rowlock.sources SET opened_at = $1 WHERE name = 'api:t'", rig.clock.now())
 
 
-async def seen(store: Store, task: str = "t") -> list[Head]:
+async def seen(store: Store, task: str = "t") -> list[Sighting]:
     """What a look finds."""
     return await store.run(look([("default", task)]))
 
 
-def claim(worker: str, heads: Sequence[Head], n: int = 9) -> Operation[ClaimResult]:
+def claim(worker: str, heads: Sequence[Sighting], n: int = 9) -> Operation[ClaimResult]:
     """A claim of up to `n` jobs of these sources; by default more than may start."""
     return claim_from(worker, token(), heads, [], n, 60)
 
@@ -77,7 +78,7 @@ def all_meetings(first: int, second: int) -> Iterator[str]:
     yield from (order.translate(str.maketrans("AB", "BA")) for order in meetings(second, first))
 
 
-def count_first(op: Operation[ClaimResult], heads: Sequence[Head]) -> Operation[ClaimResult]:
+def count_first(op: Operation[ClaimResult], heads: Sequence[Sighting]) -> Operation[ClaimResult]:
     """The mutant that counts before it locks."""
 
     def steps() -> Steps[ClaimResult]:

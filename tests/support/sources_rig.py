@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 from rowlock.client.handles.sources import Sources
 from rowlock.core.claiming.actions import ClaimSourced, Look
 from rowlock.core.claiming.plan import Plan
-from rowlock.core.claiming.rotation import PLAIN
+from rowlock.core.claiming.ranges import PLAIN
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.sources.admission import Fault
 from rowlock.store.jobs import enqueue, settle
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from rowlock.store.jobs.insert import NewRow
 from rowlock.store.sources import claim as sourced_claim
 from support import sourced
@@ -64,9 +64,9 @@ async def take_turns(
     heads = await rig.store.run(sourced.look(lanes, look))
     if not heads:
         return Taken([], None)
-    heads.sort(key=lambda head: (head.priority, head.source <= cursor, head.source))
+    heads.sort(key=lambda one: (one.position.priority, one.source <= cursor, one.source))
     order = sorted({PLAIN, *(head.source for head in heads)}, key=lambda source: (source <= cursor, source))
-    plain = [Lane(*lane) for lane in lanes]
+    plain = [Range(*lane) for lane in lanes]
     taken = await rig.store.run(sourced_claim.claim_sourced(worker, token(), heads, order, plain, n, lease))
     return Taken(taken.jobs, _last_of(taken.jobs, order))
 

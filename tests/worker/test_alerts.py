@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
+from rowlock.api.app import _alerting as alerting
 from rowlock.core.clock import FakeClock
 from rowlock.core.config import AlertSettings, Settings
 from rowlock.core.errors import ConfigError
 from rowlock.health import alerts
 from rowlock.health import sender as module
 from rowlock.health.post import Way, post
-from rowlock.health.sender import Alerts, alerting
+from rowlock.health.sender import Alerts
 from rowlock.public_web import web_target
 from rowlock.store import Store, workers
 from rowlock.store.engine.outage import Outage

@@ -19,11 +19,11 @@ from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.claim import claimer
-from rowlock.worker.claim.claimer import Claimer
+from rowlock.worker.claim.claimer import Claimer, WorkerClaims
 from rowlock.worker.registration import Registration
 from support.race_disk import disk
 from support.rig import Rig
-from support.slots import new_planner
+from support.slots import new_plan
 
 WAIT = 30.0  # seconds; a correct claimer needs milliseconds
 WORKER = "worker-1"
@@ -35,11 +35,11 @@ class Filling(Watcher):
     def __init__(self, rig: Rig, size: int = 10, poll: float = 60.0) -> None:
         settings = WorkerSettings(pool_size=size, poll_interval_seconds=poll)
         self.registration = Registration(settings, WORKER, ["t"], size, "somewhere")
-        self.planner = new_planner(settings, parallel=rig.store.writers > 1)
-        self.rig, self.slots, self.sleeps = rig, Slots(WORKER, size, self.planner, JobLog(WORKER)), 0
-        self.claimer = Claimer(
-            rig.store, self.slots, self, self.planner, self.registration, watcher=self, lease=settings.lease_seconds
-        )
+        plan = new_plan(settings, parallel=rig.store.writers > 1)
+        claims = WorkerClaims(WORKER, settings.lease_seconds)
+        self.claimer = Claimer(rig.store, plan, claims, self.registration, watcher=self)
+        self.rig, self.slots, self.sleeps = rig, Slots(WORKER, size, self.claimer, JobLog(WORKER)), 0
+        self.claimer.slots, self.claimer.executor = self.slots, self
 
     def start(self, claimed: list[Claimed], sent: float) -> None:
         self.slots.add(claimed, sent)
@@ -71,7 +71,7 @@ async def test_ready_jobs_are_claimed_for_the_free_slots_and_no_more(rig: Rig, f
     ids = await rig.enqueue_many(25)
     await filling.until(lambda: filling.slots.free == 0)
     for _ in range(3):
-        filling.planner.woken()
+        filling.claimer.woken()
         await filling.claimer.round()
     assert list(filling.slots.held) == ids[:10], "the oldest first"
     assert await filling.claimed_rows() == set(ids[:10])
@@ -98,14 +98,14 @@ async def test_a_delayed_job_that_is_due_is_promoted_and_claimed(rig: Rig, filli
     await filling.until(lambda: filling.claimer.plan.idle)
     assert not filling.slots.held
     rig.clock.move(6)
-    filling.planner.woken()
+    filling.claimer.woken()
     await filling.until(lambda: job_id in filling.slots.held)
     assert await filling.claimed_rows() == {job_id}
 
 
 async def test_nothing_is_claimed_while_an_attempt_runs_alone(rig: Rig, filling: Filling) -> None:
     await rig.enqueue_many(3)
-    with filling.planner.paused(), filling.planner.paused():
+    with filling.claimer.paused(), filling.claimer.paused():
         for _ in range(3):
             await filling.claimer.round()
         assert await filling.claimed_rows() == set()
@@ -114,7 +114,7 @@ async def test_nothing_is_claimed_while_an_attempt_runs_alone(rig: Rig, filling:
 
 async def test_a_closed_claimer_claims_nothing(rig: Rig, filling: Filling) -> None:
     await rig.enqueue_many(3)
-    filling.planner.close()
+    filling.claimer.close()
     for _ in range(3):
         await filling.claimer.round()
     assert await filling.claimed_rows() == set()
@@ -137,7 +137,7 @@ async def test_a_worker_whose_row_is_new_announces_again_that_it_is_idle(rig: Ri
     await filling.until(lambda: filling.claimer.plan.idle)
     await filling.registration.sign_off(rig.store)
     await filling.registration.write(rig.store)
-    filling.planner.forgotten()
+    filling.claimer.forgotten()
     await filling.until(lambda: filling.claimer.plan.idle)
     assert await filling.announced_idle() == [True]
 
@@ -148,7 +148,7 @@ async def test_a_wake_up_ends_the_sleep_of_an_idle_claimer(rig: Rig, filling: Fi
         while not filling.claimer.plan.drained:  # now it sleeps until the poll in a minute
             await asyncio.sleep(0.001)
         job_id = await rig.enqueue()
-        filling.planner.woken()
+        filling.claimer.woken()
         await rounds
     assert await filling.claimed_rows() == {job_id}
 
@@ -207,7 +207,7 @@ async def test_while_the_disk_is_full_a_claimer_waits_between_its_tries_and_a_wa
                     await asyncio.sleep(0.001)
                 assert await filling.claimed_rows() == set(), "reads work, and nothing was claimed"
                 full.unlink()
-                filling.planner.woken()
+                filling.claimer.woken()
                 await waiting
             await filling.until(lambda: len(filling.slots.held) == 3)
             assert await filling.claimed_rows() == set(ids)

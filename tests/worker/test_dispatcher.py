@@ -178,7 +178,7 @@ async def claim_on(app: Rowlock, seconds: list[float]) -> None:
     store = await app.store()
     while True:
         began = monotonic()
-        await store.run(claim.claim("w", new_token(), [claim.Lane("default", "nobody's")], 1, 60))
+        await store.run(claim.claim("w", new_token(), [claim.Range("default", "nobody's")], 1, 60))
         seconds.append(monotonic() - began)
         await asyncio.sleep(0.005)
 

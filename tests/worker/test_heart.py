@@ -23,7 +23,7 @@ from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import claim, enqueue, leases, transitions
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from rowlock.store.jobs.transitions import Keep
 from rowlock.worker.attempt.attempt import Running
 from rowlock.worker.attempt.slots import Slots
@@ -53,14 +53,14 @@ class Held:
 
     def __init__(self, app: Rowlock, claimed: list[Running], beat: float) -> None:
         self.all = claimed
-        planner: Any = self
-        self.slots = Slots("w", len(claimed), planner, JobLog("w"))
+        claimer: Any = self
+        self.slots = Slots("w", len(claimed), claimer, JobLog("w"))
         self.slots.held.update({running.job.id: running for running in claimed})
         settings = WorkerSettings(heartbeat_seconds=beat, lease_seconds=240.0)
         nothing: Any = None
         stops = Stopping(self.slots, nothing)
         registration = Registration(settings, "w", app.registry.here(), settings.pool_size)
-        self.heart = Heart(app, settings, self.slots, stops, registration, Outage(), planner, worker=nothing)
+        self.heart = Heart(app, settings, self.slots, stops, registration, Outage(), claimer, worker=nothing)
         self.registered_again = 0
         self.store: Store
 
@@ -85,7 +85,7 @@ async def held(app: Rowlock, count: int, beat: float = 60.0) -> AsyncIterator[He
     store = await app.store()
     rows = [(f"00000000-0000-7000-8000-{number:012x}", "{}") for number in range(count)]
     await store.run(enqueue.enqueue(rows, NewJob(task="t")))
-    found = await store.run(claim.claim("w", new_token(), [Lane("default", "t")], count, 100.0))
+    found = await store.run(claim.claim("w", new_token(), [Range("default", "t")], count, 100.0))
     made = Held(app, [Running(job) for job in found], beat)
     made.store = await made.heart._open()
     yield made

@@ -55,7 +55,7 @@ async def test_the_jobs_of_a_worker_that_fell_silent_are_taken_back(
     job = await work.enqueue()
     store = await app.store()
     silent = claim.claim(
-        "silent-worker", "00000000-0000-4000-8000-000000000001", [claim.Lane("default", "work")], 1, 0.2
+        "silent-worker", "00000000-0000-4000-8000-000000000001", [claim.Range("default", "work")], 1, 0.2
     )
     assert [claimed.id for claimed in await store.run(silent)] == [job.id]
     with caplog.at_level(logging.INFO):

@@ -20,7 +20,7 @@ from rowlock.worker.loops import Loops
 from rowlock.worker.settle.fallback import UNSTORABLE, undecided, unstorable
 from rowlock.worker.settle.settler import BATCH, Batch, Settler
 from support.rig import KEEP, Rig
-from support.slots import new_planner
+from support.slots import new_claimer
 
 WAIT = 30.0  # seconds; a correct settler needs milliseconds
 
@@ -37,8 +37,8 @@ class Told:
         self.fail_answered = False
         self.loops = Loops(rig.store.outage)
         part: Any = self
-        self.planner = new_planner()
-        self.settler = Settler(rig.store, KEEP, slots=part, planner=self.planner, progress=part, watcher=part)
+        self.claimer = new_claimer()
+        self.settler = Settler(rig.store, KEEP, slots=part, claimer=self.claimer, progress=part, watcher=part)
 
     async def flush(self, ended: Batch) -> None:
         self.before.append([running.job.id for running, _ in ended])
@@ -85,7 +85,7 @@ async def test_outcomes_that_come_together_are_written_together(rig: Rig, told: 
 
 async def test_a_claimer_that_waits_until_outcomes_are_written_is_woken(rig: Rig, told: Told) -> None:
     (job,) = await running(rig, 1)
-    waiting = asyncio.create_task(told.planner.wait(WAIT * 10))
+    waiting = asyncio.create_task(told.claimer._sleep(WAIT * 10))
     told.settler.settle(Running(job), Succeeded(None))
     await asyncio.wait_for(waiting, WAIT)
     assert await rig.state(job.id) == "succeeded"

@@ -11,7 +11,7 @@ from rowlock.store.engine.ids import new_token
 from rowlock.worker.attempt.attempt import Running
 from rowlock.worker.attempt.slots import Slots
 from support.process_tasks import LOST, claimed
-from support.slots import new_planner, new_slots
+from support.slots import new_claimer, new_slots
 
 
 async def test_a_job_that_finds_a_free_slot_counts_as_occupying_it_before_it_is_started() -> None:
@@ -88,15 +88,15 @@ async def test_an_outcome_of_an_earlier_attempt_leaves_the_later_one_held() -> N
 
 
 async def test_a_job_that_goes_back_to_the_queue_and_a_source_that_has_room_wake_the_claimer() -> None:
-    planner = new_planner()
-    slots = new_slots(2, planner)
-    planner.plan.drained = True
+    claimer = new_claimer()
+    slots = new_slots(2, claimer)
+    claimer.plan.drained = True
     slots.add([claimed("pid").job], 0.0)
     written(slots, [Succeeded(None)])
-    assert planner.plan.drained, "there is nothing new to claim"
+    assert claimer.plan.drained, "there is nothing new to claim"
     slots.add([claimed("pid").job], 0.0)
     written(slots, [Released(0.0)])
-    assert not planner.plan.drained
+    assert not claimer.plan.drained
     slots.add([claimed("pid").job._replace(source="api:x")], 0.0)
     written(slots, [Succeeded(None)])
-    assert planner._freed == {"api:x": 1}
+    assert claimer._freed == {"api:x": 1}

@@ -13,7 +13,7 @@ from rowlock.core.job import Claimed
 from rowlock.core.outcome import Released
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim, leases
-from rowlock.store.jobs.claim import Lane
+from rowlock.store.jobs.claim import Range
 from rowlock.store.jobs.transitions import Keep
 from rowlock.worker.attempt import quarantine
 from rowlock.worker.attempt.attempt import Running
@@ -38,7 +38,7 @@ async def held(on_database: None, tmp_path: Path) -> list[str]:
     """Three jobs whose worker died; each returns once the file `go` is there."""
     ids = [(await tasks.waits_for.enqueue(file=str(tmp_path / "go"))).id for _ in range(3)]
     store = await app.store()
-    lost: list[Claimed] = await store.run(claim.claim("dead", new_token(), [Lane("default", "waits_for")], 3, -1.0))
+    lost: list[Claimed] = await store.run(claim.claim("dead", new_token(), [Range("default", "waits_for")], 3, -1.0))
     assert sorted(job.id for job in lost) == sorted(ids)
     await store.run(leases.reclaim([0.0] * 3, 0.0, Keep()))
     return ids

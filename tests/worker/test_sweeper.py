@@ -19,7 +19,7 @@ from rowlock.store.jobs.leases import ToSweep
 from rowlock.store.jobs.transitions import Keep
 from rowlock.worker.upkeep import sweeper
 from support.rig import KEEP, Rig
-from support.slots import new_planner
+from support.slots import new_claimer
 
 
 class Times:
@@ -42,7 +42,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> Times:
 
 
 def made(heart: Any, store: Any = None) -> sweeper.Sweeper:
-    return sweeper.Sweeper(store, WorkerSettings(), Keep(), heart, new_planner(), Watcher())
+    return sweeper.Sweeper(store, WorkerSettings(), Keep(), heart, new_claimer(), Watcher())
 
 
 def test_a_new_worker_waits_for_one_lease(times: Times) -> None:
@@ -189,13 +189,13 @@ class Listener(Watcher):
 
 
 async def test_a_lease_that_was_reclaimed_is_counted_and_told_and_wakes_the_claimer(rig: Rig) -> None:
-    job, listener, planner = await rig.running(), Listener(), new_planner()
-    planner.plan.drained = True  # it sleeps until it is woken
+    job, listener, claimer = await rig.running(), Listener(), new_claimer()
+    claimer.plan.drained = True  # it sleeps until it is woken
     never: Any = None
     settings = WorkerSettings().model_copy(update={"lease_seconds": 0.0})  # the server may have started just now
-    sweeping = sweeper.Sweeper(rig.store, settings, KEEP, never, planner, listener)
+    sweeping = sweeper.Sweeper(rig.store, settings, KEEP, never, claimer, listener)
     assert await sweeping._reclaim() == []
-    assert (sweeping.reclaimed, planner.plan.drained) == (0, True)
+    assert (sweeping.reclaimed, claimer.plan.drained) == (0, True)
     rig.clock.move(1000)
     assert len(await sweeping._reclaim()) == 1
-    assert (sweeping.reclaimed, listener.lost, planner.plan.drained) == (1, [job.id], False)
+    assert (sweeping.reclaimed, listener.lost, claimer.plan.drained) == (1, [job.id], False)

@@ -24,9 +24,11 @@ from rowlock.client.client import Client
 from rowlock.client.open_stores import Stores
 from rowlock.core.errors import TooSlow
 from rowlock.core.job import Job
+from rowlock.health.conditions import counted
 from rowlock.signals.server_meter import DatabaseMeter
 from rowlock.store.audit import Actor
 from rowlock.store.engine.operation import Operation
+from rowlock.store.read.snapshot import Snapshots
 
 T = TypeVar("T")
 TOKEN_SECONDS = 2.0
@@ -40,9 +42,10 @@ class Service:
         self.client, self.authenticator, self.settings = client, authenticator, client.settings.api
         self.zone = ZoneInfo(self.settings.zone)
         self.feed = Feed(client.store)
-        self.changes = Changes(client.store)
+        self.snapshots = Snapshots(self.look)
+        self.changes = Changes(client.store, self.snapshots.changed)
         self.results = client.results
-        self.metrics = DatabaseMeter(self.look)
+        self.metrics = DatabaseMeter(self.look, self.snapshots, counted)
         self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))
         self._tokens: dict[str, float] = {}  # tokens of open connections, and when each was last checked
         self._bad: set[str] = set()
@@ -66,7 +69,11 @@ class Service:
 
     async def run(self, operation: Operation[T]) -> T:
         """Run one operation on the app's database."""
-        return await (await self.client.store()).run(operation)
+        try:
+            return await (await self.client.store()).run(operation)
+        finally:
+            if not operation.read:
+                self.snapshots.changed()
 
     async def job_of(self, asker: Asker, job_id: str) -> Job:
         """A job that the sender may read. Jobs that do not exist and jobs of others give the same 404."""

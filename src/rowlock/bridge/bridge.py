@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from rowlock.bridge import outbox
-from rowlock.bridge.claimer import BridgeClaimer
+from rowlock.bridge.claimer import BridgeClaims
 from rowlock.bridge.listener import Listener
 from rowlock.bridge.messages import CANCELS, PROGRESS, REQUESTS, RESULTS
 from rowlock.bridge.outage import Trouble
@@ -21,6 +21,7 @@ from rowlock.bridge.publisher import Publisher
 from rowlock.bridge.stats import BridgeMeter
 from rowlock.bridge.streams import REFUSED, TROUBLE, Streams
 from rowlock.client.client import Client
+from rowlock.core.claiming.plan import Plan
 from rowlock.core.config import change_worker
 from rowlock.core.errors import ConfigError, StoreError
 from rowlock.core.job import Claimed
@@ -31,7 +32,7 @@ from rowlock.store.engine.store import Store, Wakeups
 from rowlock.store.jobs import bulk
 from rowlock.store.jobs import tasks as stored_tasks
 from rowlock.store.upkeep import partitions
-from rowlock.worker.claim.planner import Planner
+from rowlock.worker.claim.claimer import Claimer
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import Registration, worker_id
 from rowlock.worker.upkeep.heartbeat import boottime
@@ -111,13 +112,11 @@ class Bridge:
         settings = self.app.settings.redis
         self.listener = Listener(self.app, store, self.streams, Trouble(self.streams.place), self._heard)
         self._registration, watcher = Registration(self._worker, self.id, self._tasks, 0), BridgeLog()
-        self._planner = Planner(
-            self._worker, prefetchable=sorted(self._tasks), in_process=[], parallel=store.writers > 1
-        )
-        self._claimer = BridgeClaimer(
-            store, self.publisher, self._planner, self._registration, watcher, settings.takeover_seconds
-        )
-        self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._planner, watcher)
+        plan = Plan.of(self._worker, prefetchable=sorted(self._tasks), in_process=[], parallel=store.writers > 1)
+        claims = BridgeClaims(settings.takeover_seconds, self.publisher.created)
+        self._claimer = Claimer(store, plan, claims, self._registration, watcher)
+        self._claimer.slots = self._claimer.executor = self.publisher
+        self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._claimer, watcher)
 
     def _begin(self) -> None:
         self._started = True
@@ -150,21 +149,21 @@ class Bridge:
 
     def _woken(self, what: str) -> None:
         if what == "work":
-            self._planner.woken()
+            self._claimer.woken()
 
     def _heard(self, ended: Sequence[Claimed], answered: int) -> None:
         """Progress or results were stored: more requests may be published, and the sources of ended jobs have room."""
         self.publisher.unread = max(0, self.publisher.unread - answered)
         self.publisher.answered(ended)
         for source in {job.source for job in ended if job.source is not None}:
-            self._planner.freed(source)
-        self._planner.settled()
+            self._claimer.freed(source)
+        self._claimer.settled()
 
     async def _count(self) -> float:
         before = self.publisher.free
         delay = await self.publisher.count()
         if self.publisher.free > before:
-            self._planner.settled()
+            self._claimer.settled()
         return delay
 
     async def _say_alive(self) -> float:
@@ -172,7 +171,7 @@ class Bridge:
         try:
             if not (await self._store.run(workers.seen(self.id, self.publisher.unread, lease))).there:
                 await self._registration.write(self._store)
-                self._planner.forgotten()
+                self._claimer.forgotten()
         except StoreError:
             self.in_touch_since = float("inf")
             raise
@@ -202,7 +201,7 @@ class Bridge:
         if not self._started:
             return
         self._started = False
-        self._planner.close()
+        self._claimer.close()
         await self._loops.finish("claim", timeout=ROUND_SECONDS)
         # The loop ends before the last round: two rounds at once would send the same requests, and one of them would
         # forget requests that the other has not sent.

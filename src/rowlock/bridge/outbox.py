@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from rowlock.core.claiming.candidates import ClaimResult, Head
-from rowlock.core.claiming.ranges import Lane
+from rowlock.core.claiming.actions import ClaimResult
+from rowlock.core.claiming.ranges import Range, Sighting
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Released
 from rowlock.core.policy import decide
@@ -53,26 +53,26 @@ class Quiet(NamedTuple):
 
 @operation(single=True, hot=True)
 def publish(
-    token: str, lanes: Sequence[Lane], n: int, patience: float, created: dict[str, datetime]
+    token: str, ranges: Sequence[Range], n: int, patience: float, created: dict[str, datetime]
 ) -> Steps[list[Claimed]]:
-    """Claim up to `n` ready jobs without a source for the stream, and write their requests. `created` gets the moment
+    """Claim up to `n` ready plain jobs for the stream, and write their requests. `created` gets the moment
     at which each was created, where the engine tells it in the same statement; else `still_wanted` does."""
-    if n > 0 and lanes and (yield from dialect()).moves_in_one_statement:
-        given = {"worker": UNREAD, "token": token, "lane": lanes, "n": n, "lease": WHILE_UNREAD, "patience": patience}
+    if n > 0 and ranges and (yield from dialect()).moves_in_one_statement:
+        given = {"worker": UNREAD, "token": token, "lane": ranges, "n": n, "lease": WHILE_UNREAD, "patience": patience}
         rows = yield Call("publish", **given)
         created |= {row[0]: moment(row[-1]) for row in rows}
         return claim.in_claim_order([row[:-1] for row in rows], token, UNREAD)
-    claimed = yield from claim.claim(UNREAD, token, lanes, n, WHILE_UNREAD).start()
+    claimed = yield from claim.claim(UNREAD, token, ranges, n, WHILE_UNREAD).start()
     yield from _add(claimed, patience)
     return claimed
 
 
 @operation()
 def publish_sourced(
-    token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int, patience: float
+    token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int, patience: float
 ) -> Steps[ClaimResult]:
-    """Claim up to `n` ready jobs of these sources, and in turn of the lanes without one, and write their requests."""
-    result = yield from sourced_claim.claim_sourced(UNREAD, token, heads, order, plain, n, WHILE_UNREAD).start()
+    """Claim up to `n` ready jobs of these sources, and plain ones in their turn, and write their requests."""
+    result = yield from sourced_claim.claim_sourced(UNREAD, token, sightings, order, plain, n, WHILE_UNREAD).start()
     yield from _add(result.jobs, patience)
     return result
 

@@ -1,8 +1,8 @@
 -- Messages that the bridge sends to Redis, in the order of bridge/outbox.py.
 
 -- name: outbox_add
--- Requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge that
--- claimed them sends them.
+-- Add requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge
+-- that claimed them sends them.
 INSERT INTO {t}outbox (kind, job_id, token, take_at)
 SELECT 'request', picked.id, picked.token, {after(:patience)}
 FROM {rows:picked(id uuid, token uuid)};
@@ -11,7 +11,11 @@ FROM {rows:picked(id uuid, token uuid)};
 -- Claim as `claim` does, write the requests, and start the batches of what was claimed, in one statement: as three in a
 -- transaction they cost five round trips.
 WITH {part:picking}, claimed AS (
-    {part:claiming}
+    -- `ready` is checked again, because another worker may have claimed the row between this statement's snapshot and
+    -- its lock.
+    UPDATE rowlock.jobs_live j
+    SET {part:leased}, locked_at = {now}, started_at = {now}
+    WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
     RETURNING j.*
 ), added AS (
     INSERT INTO rowlock.outbox (kind, job_id, token, take_at)
@@ -20,16 +24,16 @@ WITH {part:picking}, claimed AS (
     UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, {now})
     WHERE id = ANY(ARRAY(SELECT batch_id FROM claimed WHERE batch_id IS NOT NULL)) AND state = 'queued'
 )
-SELECT {claimed}, {time(created_at)} FROM claimed;
+SELECT {part:claimed}, {time(created_at)} FROM claimed;
 
 -- name: outbox_cancel
--- Tell the workers of these jobs that they were cancelled.
+-- Add a message to the workers of these jobs that they were cancelled.
 INSERT INTO {t}outbox (kind, job_id, take_at)
 SELECT 'cancel', asked.id, {now} FROM {rows:asked(id uuid)};
 
 -- name: outbox_read
 -- These unread jobs, as a request needs them.
-SELECT {claimed}, CAST(j.lease_token AS text), j.locked_by, {time(j.created_at)}
+SELECT {part:claimed}, CAST(j.lease_token AS text), j.locked_by, {time(j.created_at)}
 FROM {rows:asked(job_id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
@@ -42,32 +46,33 @@ CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
 
 -- name: outbox_take
--- Take over messages that were not sent in time, oldest first: their bridge has died, or Redis was away. No other bridge
--- takes them for :patience seconds.
+-- Take over messages that were not sent in time, oldest first: their bridge has died, or Redis was away. No other
+-- bridge takes them for :patience seconds.
 UPDATE {t}outbox SET take_at = {after(:patience)}
 WHERE id IN (
     SELECT id FROM {t}outbox
     WHERE sent_at IS NULL AND take_at <= {now}
     ORDER BY id
     LIMIT :n
-    {skip_locked()})
+    FOR UPDATE SKIP LOCKED)
 RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
 
--- part: sent
--- Note that requests are in the stream, and under which entry id.
-UPDATE {t}outbox SET sent_at = {now}, entry = sent.entry
-FROM {rows:sent(job_id uuid, token uuid, entry text)}
-WHERE {t}outbox.job_id = sent.job_id AND {t}outbox.token = sent.token
-
 -- name: outbox_sent [postgres]
--- Mark requests as sent. The commit does not wait for the disk: if a crash of the server loses the mark, the request is
--- sent once more, as after a crash of the bridge; and with a busy disk the wait was longer than the statement.
-WITH marked AS ({part:sent})
+-- Mark requests as sent, each with its entry id in the stream. The commit does not wait for the disk: if a crash of the
+-- server loses the mark, the request is sent once more, as after a crash of the bridge; and with a busy disk the wait
+-- was longer than the statement.
+WITH marked AS (
+    UPDATE rowlock.outbox SET sent_at = {now}, entry = sent.entry
+    FROM {rows:sent(job_id uuid, token uuid, entry text)}
+    WHERE rowlock.outbox.job_id = sent.job_id AND rowlock.outbox.token = sent.token
+)
 SELECT set_config('synchronous_commit', 'off', true);
 
 -- name: outbox_sent [sqlite]
--- Mark requests as sent.
-{part:sent};
+-- Mark requests as sent, each with its entry id in the stream.
+UPDATE rowlock_outbox SET sent_at = {now}, entry = sent.entry
+FROM {rows:sent(job_id uuid, token uuid, entry text)}
+WHERE rowlock_outbox.job_id = sent.job_id AND rowlock_outbox.token = sent.token;
 
 -- name: outbox_remove
 -- Delete rows that are no longer needed, by id.
@@ -76,7 +81,7 @@ DELETE FROM {t}outbox WHERE id {among(SELECT CAST(gone.id AS bigint) FROM {rows:
 -- name: outbox_heard
 -- Delete requests that a worker has answered.
 DELETE FROM {t}outbox
-WHERE kind = 'request' AND job_id {among(SELECT heard.job_id FROM {rows:heard(job_id uuid)})};
+WHERE kind = 'request' AND job_id {in:heard(job_id uuid)};
 
 -- name: outbox_overdue
 -- How many messages have been due for more than -:ago seconds and are not sent, up to :n.

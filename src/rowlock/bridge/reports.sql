@@ -2,37 +2,60 @@
 
 -- name: remote_jobs
 -- Of these jobs, the ones whose lease Redis or a worker behind it holds.
-SELECT {claimed}, CAST(lease_token AS text), locked_by
+SELECT {part:claimed}, CAST(lease_token AS text), locked_by
 FROM {t}jobs_live
-WHERE id {among(SELECT asked.id FROM {rows:asked(id uuid)})} AND state = 'running'
+WHERE id {in:asked(id uuid)} AND state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read');
 
 -- name: hear
--- Progress of jobs behind Redis, under the fence. The first message starts the attempt and gives its lease an end; each
--- further one renews it. Progress does not go back: messages may be read in another order than they were sent.
+-- Progress of jobs behind Redis, if they are still held under these leases. The first message starts the attempt and
+-- gives its lease an end; each further one renews it. Progress does not go back: messages may be read in another order
+-- than they were sent.
 UPDATE {t}jobs_live
 SET started_at = CASE WHEN locked_by = 'redis-unread' THEN {now} ELSE started_at END,
     locked_by = 'redis-read', heartbeat_at = {now}, lease_expires_at = {after(:lease)},
-    progress = {greatest(coalesce({t}jobs_live.progress, 0), told.progress)}, phase = told.phase, message = told.message,
-    updated_at = {now}
+    progress = {greatest(coalesce({t}jobs_live.progress, 0), told.progress)},
+    phase = told.phase, message = told.message, updated_at = {now}
 FROM {rows:told(id uuid, token uuid, progress int, phase text, message text)}
 WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND {computed(state)} = 'running'
   AND locked_by IN ('redis-unread', 'redis-read')
 RETURNING CAST({t}jobs_live.id AS text) AS id;
 
 -- name: succeed_remote [postgres]
--- Successes of jobs behind Redis, and the end of their requests, in one statement: all :number of them, or none.
+-- Successes of jobs behind Redis, and the end of their requests, in one statement: all :number of them, or none. It
+-- moves jobs as `succeed` in store/jobs/settle.sql does, which explains the LATERAL and the DELETE by id.
 WITH fenced AS MATERIALIZED (
-    {part:holding}
+    -- The jobs that are still held under these leases, locked in the order given (the caller sorts by id).
+    SELECT found.*, done.result AS outcome
+    FROM {rows:done(id uuid, token uuid, result json)}
+    CROSS JOIN LATERAL (
+        SELECT j.* FROM rowlock.jobs_live j
+        WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running'
+        LIMIT 1
+        FOR UPDATE
+    ) found
 ), held AS MATERIALIZED (
+    -- None of them if one lease is gone: the messages are then applied one by one.
     SELECT * FROM fenced WHERE (SELECT count(*) FROM fenced) = :number
-), {part:moving}, answered AS (
+), gone AS (
+    DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
+), kept AS (
+    INSERT INTO rowlock.jobs_finished (
+        id, {part:kept_columns}, {part:kept_at_the_end},
+        state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
+        last_worker, finished_at, updated_at, drop_on)
+    SELECT j.id, {part:kept_columns}, {part:kept_at_the_end},
+           'succeeded', releases, losses, convictions, lease_token, 100, outcome, NULL, NULL,
+           locked_by, {now}, {now}, {drop_on(coalesce(keep_seconds, :keep))}
+    FROM held j
+    RETURNING 1
+), answered AS (
     DELETE FROM rowlock.outbox WHERE kind = 'request' AND job_id = ANY(ARRAY(SELECT id FROM held))
 )
 SELECT count(*) AS moved FROM kept;
 
 -- name: set_result_files
--- The files that workers behind Redis have made, under the fence.
+-- Store the result files of workers behind Redis, if their jobs are still held under these leases.
 UPDATE {t}jobs_live
 SET result_uri = named.uri, result_checksum = named.checksum, updated_at = {now}
 FROM {rows:named(id uuid, token uuid, uri text, checksum text)}

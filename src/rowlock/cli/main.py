@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from rowlock.cli.inspect import doctor, report, stats, top
+from rowlock.cli.inspect import doctor, stats, top
 from rowlock.cli.kit.failures import FAILED, INTERRUPTED, explain
 from rowlock.cli.kit.options import Verbs, examples
-from rowlock.cli.run import bridge, demo, serve, up, worker
-from rowlock.cli.run.bench import command as bench
+from rowlock.cli.run import bench, bridge, demo, serve, up, worker
 from rowlock.cli.verbs import (
     alerts,
     batches,
@@ -80,12 +79,10 @@ app.verb("migrate", "rowlock migrate --check --database postgresql://user@host/d
 app.verb("stats", "rowlock stats --max-queued 1000 --max-running 5m")(stats.stats)
 app.verb("top")(top.top)
 app.verb("doctor")(doctor.doctor)
-app.verb("report")(report.report)
 app.verb("bench")(bench.bench)
 
 
 def run() -> None:
-    """Entry point of the command."""
     sys.exit(execute(sys.argv[1:]))
 
 

@@ -139,19 +139,16 @@ class AttemptTransaction(JoinableTransaction):
         return self if self._turn is not None and self._turn.locked() and not self._over else None  # it is being opened
 
     async def run(self, op: Operation[T]) -> T:
-        """Run an operation inside this transaction."""
         if op.read and not self._holds_work:  # nothing to see in it: no need to wait for the first block
             return await (await self.app.store()).run(op)  # type: ignore[no-any-return]
         async with self._own_turn():
             return await self._opened().run(op)
 
     async def execute(self, sql: str, *args: Any) -> None:
-        """The user's own statement."""
         async with self._own_turn():
             await self._opened().execute(sql, *args)
 
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """The user's own query."""
         if not self._holds_work:
             return await (await self.app.store()).fetch(sql, *args)  # type: ignore[no-any-return]
         async with self._own_turn():

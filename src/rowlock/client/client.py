@@ -1,70 +1,74 @@
-"""`Client`: tasks, and the database they are enqueued to. What a program that only enqueues needs of Rowlock."""
+"""`Client`: the public methods for tasks, jobs, batches and transactions, all that a program needs to enqueue.
+
+`Rowlock` (app.py) adds the methods that run workers, dispatchers, bridges and the API. Those only know the client.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import NoneType
-from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, Literal, Protocol, Self, TypeVar, cast, overload
 
 from rowlock.client.context import Context
 from rowlock.client.handles.batch import Batch, collecting
 from rowlock.client.handles.job import JobHandle
-from rowlock.client.handles.jobs import Jobs
 from rowlock.client.handles.schedules import Schedules, schedule_of
 from rowlock.client.handles.sources import Sources
+from rowlock.client.open_stores import Stores
+from rowlock.client.results.folder import ResultFolder
+from rowlock.client.results.results import Results
+from rowlock.client.settings import read_settings
+from rowlock.client.sync_bridge import Portal
+from rowlock.client.tasks.enqueue import Enqueued
 from rowlock.client.tasks.registry import Registry
-from rowlock.client.tasks.task import AsyncTask, C, Task
+from rowlock.client.tasks.task import AsyncTask, P, R, ScheduleDecorator, Task, TaskDecorator
+from rowlock.client.transactions import joined, joining
 from rowlock.core.clock import FakeClock
-from rowlock.core.config import Settings
-from rowlock.core.errors import BatchNotFound, InvalidArguments
+from rowlock.core.config import ResultSettings, Settings
+from rowlock.core.errors import BatchNotFound, ConfigError, InvalidArguments, JobNotFound, NotAllowed, at_most
+from rowlock.core.job import Attempt, Job, NewJob
 from rowlock.core.option_checks import name, task_name
 from rowlock.core.options import FOLLOW_UPS, FailureRule, task_options
-from rowlock.core.policy import Backoff
+from rowlock.core.policy import DAY, Backoff
+from rowlock.core.states import State
 from rowlock.store import batches
-from rowlock.store.engine.app_schema import Migrations
+from rowlock.store.engine import callers_connection
+from rowlock.store.engine.app_schema import Migrations, prepare
+from rowlock.store.engine.ids import valid_id
+from rowlock.store.engine.open import open_store
+from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.store import Runs, Session, Store, StoreOptions, absolute, here
+from rowlock.store.jobs import cancel as cancels
+from rowlock.store.jobs import retry as retries
+from rowlock.store.jobs import settle
+from rowlock.store.read import reads, search
+from rowlock.store.read.counts import Stats, read_stats
+from rowlock.store.read.explain import Explanation, explain
+from rowlock.store.read.filter import JobFilter
 
-R = TypeVar("R")
-P = ParamSpec("P")
+T = TypeVar("T")
 Lifespan = Callable[[], AsyncIterator[Mapping[str, Any]]]
 Middleware = Callable[[Context, Callable[[], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
 Meter = Callable[[], Mapping[str, Iterable[Any]]]  # its numbers now, by metric; other threads may call it
 ErrorHook = Callable[[Context, BaseException], Any]
 
 
-class TaskDecorator(Protocol):
-    """What `app.task(...)` returns. Type checkers see the function's arguments without `ctx`."""
+class EnqueueSpans(Protocol):
+    """Makes a span of each enqueue."""
 
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
+    def sending(self, new: NewJob, count: int) -> AbstractContextManager[NewJob]:
+        """A block that enqueues `count` jobs, as a span; gives the options with the span's traceparent."""
 
 
-class ScheduleDecorator(Protocol):
-    """What `app.schedule(...)` returns: it takes a task, or a function that it makes a task of."""
-
-    @overload  # first, because a task also matches the overloads for callables
-    def __call__(self, function: Task[P, R, C]) -> Task[P, R, C]: ...  # type: ignore[overload-overlap]
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
-
-
-class Client(Jobs):
-    """The tasks of one program and the database that queues them."""
+class Client:
+    """The tasks of one program and the database that queues them. The database is opened on first use, once for each
+    event loop. Inside of `transaction()`, each call is part of the transaction."""
 
     def __init__(
         self,
@@ -75,7 +79,17 @@ class Client(Jobs):
         clock: FakeClock | None = None,
         migrations: Migrations | None = None,
     ) -> None:
-        super().__init__(database, config=config, settings=settings, clock=clock, migrations=migrations)
+        self._folder = here()  # where relative paths start, wherever the process goes later
+        self._given = (database, config)
+        self._settings = settings
+        self._found: tuple[Settings, str] | None = None  # the database that these settings mean
+        self._results: tuple[ResultSettings, Results] | None = None
+        self.clock = clock
+        self.migrations = migrations
+        self._stores = Stores(self._open)
+        self._portal = Portal()
+        self._traces: EnqueueSpans | None = None
+        self.enqueued = Enqueued()
         self.registry = Registry(self)
         self.sources = Sources(self.perform)
         self.schedules = Schedules(self)
@@ -177,7 +191,6 @@ class Client(Jobs):
         return cast(ScheduleDecorator, register)
 
     def get_task(self, wanted: str) -> Task[..., Any, Any]:
-        """The task of that name."""
         return self.registry.get(wanted)
 
     def add_own_tasks(self) -> None:
@@ -205,6 +218,74 @@ class Client(Jobs):
         """Enqueue by name. A @handler class takes its parameters as one dictionary or as keywords."""
         return await self.registry.get(task).enqueue(*args, **arguments)
 
+    # --- jobs
+
+    async def attempts(self, job_id: str) -> list[Attempt]:
+        """The attempts of a job that did not succeed, in order."""
+        return await self.perform(reads.attempts(job_id_of(job_id)))
+
+    async def job(self, job_id: str) -> JobHandle[Any]:
+        """Read one job; JobNotFound when there is none."""
+        row = await self.perform(reads.get(job_id_of(job_id)))
+        if row is None:
+            raise JobNotFound(str(job_id))
+        return self._shown(row)
+
+    async def jobs(
+        self,
+        *,
+        state: State | str | Sequence[State | str] = (),
+        task: str | None = None,
+        queue: str | None = None,
+        owner: str | None = None,
+        source: str | None = None,
+        tag: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 100,
+        before: str | None = None,
+    ) -> list[JobHandle[Any]]:
+        """The newest jobs that fit, newest first. For the next page give the last one's id as `before`."""
+        wanted = JobFilter(_states(state), task, queue, owner, source, tag, since, until)
+        rows = await self.perform(search.list_jobs(wanted, at_most(limit), before))
+        return [self._shown(row) for row in rows]
+
+    async def stats(self) -> Stats:
+        """Numbers of jobs for each queue, workers, and what finished in the last minutes."""
+        return await self.perform(read_stats())
+
+    async def cancel(self, job_id: str) -> str:
+        """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed.
+        Inside of `transaction()`, the cancel is part of the transaction."""
+        answer = (await self.perform(cancels.cancel([job_id_of(job_id)], self.keep)))[job_id_of(job_id)]
+        if answer == "missing":
+            raise JobNotFound(str(job_id))
+        if answer == "final":
+            raise NotAllowed(f"job {job_id} has already finished; nothing to cancel")
+        return answer
+
+    async def retry(self, job_id: str, *, tries: int = 1) -> JobHandle[Any]:
+        """Put a dead or cancelled job back with `tries` more tries; its id, attempt and history stay."""
+        if not await self.perform(retries.retry([job_id_of(job_id)], tries)):
+            row = await self.perform(reads.get(job_id_of(job_id)))
+            if row is None:
+                raise JobNotFound(str(job_id))
+            if row.state in (State.DEAD, State.CANCELLED):
+                raise NotAllowed(f"job {job_id} cannot be retried: its key is held by a newer job")
+            raise NotAllowed(f"job {job_id} is {row.state}; only dead and cancelled jobs can be retried")
+        return await self.job(job_id)
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why a job is not running, and what it waits for."""
+        found = await self.perform(explain(job_id_of(job_id)))
+        if found is None:
+            raise JobNotFound(str(job_id))
+        return found
+
+    def _shown(self, row: Job) -> JobHandle[Any]:
+        task = self.registry.all().get(row.task)
+        return JobHandle(self, row.id, row, task.result_type if task else None, created=False)
+
     # --- batches
 
     def batch(
@@ -217,8 +298,188 @@ class Client(Jobs):
         return collecting(self, name, owner, None if on_end is None else self.registry.packed(on_end, "batch"))
 
     async def find_batch(self, batch_id: str) -> Batch:
-        """A batch by its id."""
         row = await self.perform(batches.get(str(batch_id)))
         if row is None:
             raise BatchNotFound(str(batch_id))
         return Batch(self, row.id, row.name, row.owner, row)
+
+    # --- settings
+
+    @property
+    def settings(self) -> Settings:
+        """Flags, environment, file and defaults, read when first needed."""
+        if self._settings is None:
+            self._settings = read_settings(*self._given, folder=self._folder)
+        return self._settings
+
+    def configure(self, settings: Settings, folder: str | None = None) -> None:
+        """Use these settings from now on; for the command line, before anything is opened. A relative path in them
+        starts at `folder`, or where this app was made."""
+        self._settings, self._folder = settings, folder or self._folder
+
+    @property
+    def database(self) -> str:
+        """The database's URL, a file's with its path from the root. It is found once: everything that opens the
+        database opens the same one."""
+        settings = self.settings
+        if self._found is None or self._found[0] is not settings:
+            self._found = (settings, absolute(settings.database, self._folder))
+        return self._found[1]
+
+    @property
+    def keep(self) -> settle.Keep:
+        """How long finished jobs are kept."""
+        retention = self.settings.retention
+        return settle.Keep(retention.succeeded_days * DAY, retention.dead_days * DAY)
+
+    @property
+    def results(self) -> Results:
+        """Where result files are kept. Made once, because storage on a network has connections."""
+        settings = self.settings.results
+        if self._results is None or self._results[0] is not settings:
+            self._results = (settings, _open_results(settings, os.path.join(self._folder or "", settings.path)))
+        return self._results[1]
+
+    @property
+    def result_folder(self) -> ResultFolder:
+        """The local folder of results, for workers behind Redis, which are given paths."""
+        found = self.results
+        if not isinstance(found, ResultFolder):
+            raise ConfigError(
+                'tasks with runs_on="redis" need results in a folder: their workers are given a path below'
+                " results.path; take results.url away"
+            )
+        return found
+
+    @property
+    def traces(self) -> EnqueueSpans | None:
+        """Makes a span of each enqueue; None if traces are off."""
+        if not self.settings.traces.enabled:
+            return None
+        if self._traces is None:
+            self._traces = self._make_traces()
+        return self._traces
+
+    def sending(self, new: NewJob, count: int) -> AbstractContextManager[NewJob]:
+        """A block that enqueues jobs with these options, as a span if traces are on; gives the options to use in it."""
+        return nullcontext(new) if (traces := self.traces) is None else traces.sending(new, count)
+
+    def _make_traces(self) -> EnqueueSpans:
+        raise NotImplementedError("only Rowlock, which knows the signals, can make spans")
+
+    # --- opening and closing
+
+    def store_options(self, **changes: Any) -> StoreOptions:
+        settings = self.settings
+        options = StoreOptions(
+            pooler=settings.pooler,
+            direct_url=settings.direct_url,
+            transaction_seconds=max(1.0, settings.worker.heartbeat_seconds / 3),
+            session_connections=settings.transactions.connections,
+            session_patience=settings.transactions.wait_seconds,
+            idle_seconds=settings.transactions.idle_seconds,
+            statement_seconds=settings.transactions.statement_seconds,
+            clock=self.clock,
+        )
+        return dataclasses.replace(options, **changes)
+
+    async def store(self) -> Store:
+        """The open store of the running event loop; opened on first use, closed with the loop."""
+        return await self._stores.get()
+
+    async def _open(self, migrate: bool | None = None) -> Store:
+        store = await open_store(self.database, self.store_options(migrate=migrate))
+        if self.migrations is not None:
+            try:
+                store.migrated += await prepare(store, self.migrations, migrate)
+            except BaseException:
+                await store.close()
+                raise
+        return store
+
+    async def open_reader(self, connections: int, seconds: float) -> Store:
+        """Another store of this database, which its caller closes, for reads that must not get in the way of the app's
+        own: they share a few connections, and none may take longer than `seconds`."""
+        changes = {"connections": connections, "read_seconds": seconds, "command_timeout": 2 * seconds, "repeats": 1}
+        return await open_store(self.database, self.store_options(migrate=False, **changes))
+
+    async def open(self) -> Self:
+        """Open the database now, so that a wrong URL is found here."""
+        await self.store()
+        return self
+
+    async def close(self) -> None:
+        """Close the database; it opens again on the next use."""
+        await self._stores.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def migrate(self) -> list[str]:
+        """Apply missing migrations, Rowlock's and the app's own; returns their names."""
+        store = await self._open(migrate=True)
+        await store.close()
+        return list(store.migrated)
+
+    # --- operations and transactions
+
+    async def place(self, connection: Any = None) -> Runs:
+        """Where an operation of the running code is to run: on the caller's `connection`; else in the transaction that
+        the code is in; else in the store of this event loop, in a transaction of its own."""
+        if connection is not None:
+            return callers_connection.OnConnection(connection, self.clock)
+        return joined(self) or self._stores.opened() or await self._stores.get()
+
+    async def perform(self, op: Operation[T]) -> T:
+        """Run an operation in the transaction that the code is in, else in a transaction of its own."""
+        return await (await self.place()).run(op)
+
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of this app from sync code, with or without an event loop running in this thread."""
+        if joined(self) is not None:
+            work.close()
+            raise InvalidArguments("inside a transaction of the app, await it: its connection is not this thread's")
+        return self._portal.run(work)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Session]:
+        """Your SQL and enqueues that commit together; an enqueue inside joins by itself."""
+        around = joined(self)
+        if around is not None:  # inside of another: part of it, and undone with it
+            async with around.savepoint() as part:
+                yield part
+            return
+        async with (await self.store()).transaction() as session, joining(self, session):
+            yield session
+
+    async def fetch(self, sql: str, *args: Any) -> list[Sequence[Any]]:
+        """Rows of your own query, which may not write. Inside of `transaction()` it reads there; outside, on SQLite,
+        it does not wait for writers."""
+        return await (joined(self) or await self.store()).fetch(sql, *args)
+
+
+def _states(given: State | str | Sequence[State | str]) -> tuple[State, ...]:
+    try:
+        return tuple(State(state) for state in ((given,) if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        raise InvalidArguments(f"state must be one or more of {', '.join(State)}, not {given!r}") from None
+
+
+def job_id_of(text: Any) -> str:
+    job_id = valid_id(str(text))
+    if job_id is None:
+        raise JobNotFound(str(text))
+    return job_id
+
+
+def _open_results(settings: ResultSettings, path: str) -> Results:
+    if settings.url is None:
+        return ResultFolder(path, settings.file_bytes)
+    try:
+        from rowlock.client.results.objects import open_bucket
+    except ImportError as error:
+        raise ConfigError('results.url needs a library: pip install "rowlock[s3]" (obstore is missing)') from error
+    return open_bucket(settings, path)

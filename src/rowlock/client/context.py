@@ -1,4 +1,5 @@
-"""`ctx`, which handlers get: the job's ids, progress, whether to stop, and a transaction that commits with the job."""
+"""`ctx`, the first argument of a handler: the job's ids, progress, whether to stop, and a transaction that commits with
+the job."""
 
 from __future__ import annotations
 
@@ -52,7 +53,6 @@ class KeptLog(logging.LoggerAdapter[logging.Logger]):
         self._keep = keep
 
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
-        """Log a line, and keep it."""
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         super().log(level, msg, *args, **kwargs)
         if level >= logging.INFO:

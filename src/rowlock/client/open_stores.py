@@ -1,4 +1,4 @@
-"""The open databases of one app: one for each event loop that uses it, closed when its loop ends."""
+"""Opens the app's database once for each event loop, and closes it when the loop ends."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Stores:
         """Nothing to do: each store has its own hook."""
 
     def after_fork(self, child: bool) -> None:
-        """A child opens stores of its own. The inherited ones stay referenced: closing them would harm the parent."""
+        """A child opens its own stores. The inherited ones stay referenced: closing them would harm the parent."""
         if child:
             _inherited.extend((self._opening, self._opened))
             self._opening, self._opened = {}, {}

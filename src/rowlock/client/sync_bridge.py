@@ -1,4 +1,4 @@
-"""Coroutines for sync code: an event loop in a thread of its own."""
+"""Runs coroutines for sync code, on an event loop in a background thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Where code runs: in which transaction, which its enqueues and reads join, and in the handler of which job.
+"""The transaction and the job that the running code is part of: its enqueues join the one, and are children of the
+other.
 
-A transaction is a block of `app.transaction()`, or an attempt's own (attempt_transaction.py).
+A transaction is a block of `app.transaction()`, or that of an attempt (attempt_transaction.py).
 """
 
 from __future__ import annotations

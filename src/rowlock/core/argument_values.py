@@ -1,4 +1,4 @@
-"""Removes the values of a job's arguments from texts that leave for an error tracker.
+"""Removes the values of a job's arguments from texts that are sent to an error tracker.
 
 A message seldom has a value as it was given. It may hold its `repr`, its JSON or its form in a URL, in other capitals,
 or a shortened piece of it. So text and values are both brought to a plain form before they are compared: escapes are
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from html import unescape
 
-from rowlock.core.scrubbing import HIDDEN
+from rowlock.core.error_text import HIDDEN
 
 RUN = 8  # characters in a row that no text may share with a value
 WORD = 4  # a whole value of this many characters is removed from inside of words; a shorter one as a word of its own

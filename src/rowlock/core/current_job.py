@@ -1,4 +1,4 @@
-"""Which job the code that asks is a part of: log lines name it, and jobs that it makes are its children."""
+"""The job that the running code belongs to: log lines name it, and jobs that it enqueues are its children."""
 
 from __future__ import annotations
 

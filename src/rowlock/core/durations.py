@@ -1,4 +1,4 @@
-"""Durations, as people type them (`90`, `30s`, `5m`, `2h`, `1d`) and as they are told to people."""
+"""Durations, as people type them (`90`, `30s`, `5m`, `2h`, `1d`) and as they are shown to people."""
 
 from __future__ import annotations
 

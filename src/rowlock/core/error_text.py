@@ -1,17 +1,18 @@
 """Exceptions as text that any database can store: no secrets, no NUL, no lone surrogate, at most 8 KiB, the message
 first.
 
-The class of an exception is user code: `said`, `kind` and `traced` give a text even where its methods raise.
+`scrub` removes the secrets from all texts that are stored, logged or sent to an error tracker. The class of an
+exception is user code: `said`, `kind` and `traced` return a text even where its methods raise.
 """
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Sequence
 from types import TracebackType
 
 from rowlock.core.errors import Permanent, Retry, Snooze, SourceError
-from rowlock.core.scrubbing import scrub
 
 LIMIT = 8 * 1024  # bytes of a stored error message
 READ = 4 * LIMIT  # characters of a message that are read: secrets are removed before it is cut, or half of one remains
@@ -20,6 +21,20 @@ OTHERS, OTHERS_LIMIT = 5, 1024  # the other exceptions of a group: how many are 
 FRAMES, FRAMES_LIMIT = 6, 2048  # the innermost frames in a stored message: how many, in how many bytes
 TRACE_FRAMES, TRACE_LIMIT = 30, 64 * 1024  # in the log
 TRACE = BaseException.__dict__["__traceback__"]
+HIDDEN = "…"
+
+_URL = re.compile(r"\b([a-z][a-z0-9+.\-]{0,20})://(\S+)", re.IGNORECASE)  # a secret may have quotes and brackets in it
+_CLOSING = "\"'<>()[]{},.;:"
+_NO_PORT = re.compile(r":(?!\d{1,5}$)[^\]]*$")
+_LOOSE_QUERY = re.compile(r"\?[\w.%\[\]\-]{1,100}=[^\s\"'<>]*")
+_HEADER = re.compile(r"\b((?:proxy-)?authorization|(?:set-)?cookie)([\"']?\s*[:=]\s*)[^\r\n]+", re.IGNORECASE)
+_SCHEME = re.compile(r"\b(bearer|basic)(\s+)[\w.~+/=\-]{8,}", re.IGNORECASE)
+_CREDENTIAL = re.compile(
+    r"\b([\w\-]{0,40}(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|session[_-]?id|signature))"
+    r"([\"']?\s*[:=]\s*)(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s\"',;&]+)",
+    re.IGNORECASE,
+)
+_MAIL = re.compile(r"[\w.+\-%]{1,64}@[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,8}")
 
 
 def clean(text: str, limit: int = LIMIT) -> str:
@@ -33,7 +48,6 @@ def clean(text: str, limit: int = LIMIT) -> str:
 
 
 def kind(error: BaseException) -> str:
-    """The name of the exception's class."""
     try:
         return clean(type(error).__name__, CODE_LIMIT)
     except BaseException:
@@ -85,3 +99,25 @@ def _trace(error: BaseException) -> TracebackType | None:
     """The traceback itself, also where the exception's class overrides the attribute."""
     found: TracebackType | None = TRACE.__get__(error)
     return found
+
+
+def scrub(text: str, *, people: bool = False) -> str:
+    """The text without secrets; with `people`, also without e-mail addresses.
+
+    A URL keeps its scheme, host and path: its query, fragment and user may identify a person or give access. So may
+    what follows `Authorization:`, `Cookie:`, `token=` and the like.
+    """
+    text = _URL.sub(_bare, text)
+    text = _LOOSE_QUERY.sub(f"?{HIDDEN}", text)
+    text = _HEADER.sub(rf"\1\2{HIDDEN}", text)
+    text = _SCHEME.sub(rf"\1\2{HIDDEN}", text)
+    text = _CREDENTIAL.sub(rf"\1\2{HIDDEN}", text)
+    return _MAIL.sub(HIDDEN, text) if people else text
+
+
+def _bare(found: re.Match[str]) -> str:
+    url = found[2].rstrip(_CLOSING)
+    rest = re.split(r"[?#]", url, maxsplit=1)
+    authority, slash, path = rest[0].partition("/")
+    host = _NO_PORT.sub(f":{HIDDEN}", authority.rpartition("@")[2])
+    return f"{found[1]}://{host}{slash}{path}" + (f"?{HIDDEN}" if len(rest) > 1 else "") + found[2][len(url) :]

@@ -20,6 +20,7 @@ RowlockError
     ├── TooSlow                 a read took longer than its time limit, and was ended
     ├── StorageFull             the disk is full; reads still work
     ├── SchemaError             migrations are missing, or newer than this code can use
+    │   └── UnreleasedSchema    the database was made by a version of Rowlock before 0.1
     ├── UnsupportedFilesystem   SQLite on a network filesystem
     └── TransactionTooLong      a transaction was open (SQLite) or idle (PostgreSQL) for too long
 
@@ -153,6 +154,10 @@ class StorageFull(StoreError):
 
 class SchemaError(StoreError):
     """The database's schema is missing, older or newer than this code can use."""
+
+
+class UnreleasedSchema(SchemaError):
+    """The database was made by a version of Rowlock before 0.1."""
 
 
 class UnsupportedFilesystem(StoreError):

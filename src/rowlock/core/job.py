@@ -34,7 +34,7 @@ class NewJob(JobOptions):
 
 class Claimed(NamedTuple):
     """A job under a live lease: what the worker needs to run and settle it. A tuple, because it is the hot path;
-    its order is that of the columns `{claimed}` in the statements."""
+    its order is that of the part `claimed` in store/jobs/claim.sql."""
 
     id: str
     task: str

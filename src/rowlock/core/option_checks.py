@@ -127,7 +127,6 @@ def traceparent(value: Any, what: str) -> str | None:
 
 
 def key_text(value: Any) -> str:
-    """A unique key."""
     if not isinstance(value, str) or not value or "\x00" in value:
         raise InvalidArguments(f"key must be a string that is not empty, not {value!r:.100}")
     try:

@@ -2,7 +2,7 @@
 
 Each field of `JobOptions` is one option. Beside it stand the name that programs use for it, its check, the column that
 stores it, and where it can be given: in `@app.task`, in `task.using`, in a schedule. Everything else that needs a list
-of options derives it from here: the inserts in `sql/jobs.sql`, follow-ups, schedules, the stored options of tasks.
+of options derives it from here: the inserts in `store/jobs`, follow-ups, schedules, the stored options of tasks.
 
 A new option needs a field here, a column of its name in `jobs_live`, `jobs_finished` and (if a task can have it) in
 `schedules`, and an argument of `Client.task` or `Task.using`, which type checkers must see written out.
@@ -38,8 +38,6 @@ class Packed(str):
 
 
 class Option(NamedTuple):
-    """One option of a job."""
-
     name: str  # the field of JobOptions
     given: str  # what programs call it
     column: str  # of `jobs_live`, or the parameter of the statements that insert jobs
@@ -159,7 +157,6 @@ def checked(place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_options(**given: Any) -> TaskOptions:
-    """Checked options of a task."""
     own: dict[str, Any] = {name: given.pop(name) for name in RUNNING if name in given}
     if own.get("runs_on") is None and own.get("request") is not None:
         raise InvalidArguments("request says what is published of a job; it needs runs_on='redis'")

@@ -1,21 +1,46 @@
-"""What an attempt raised, as plain data: exceptions with their causes, groups, notes and frames, and their text.
+"""What an attempt raised, as plain data and as text: every exception of its chain, without variables and secrets.
 
 The log, the attempt's row and Sentry all read it. It is plain data, so that a child process can send it as JSON, and no
-exception keeps the frames of a handler, with its arguments, alive.
+exception keeps the frames of a handler, with its arguments, alive. A class of exceptions is user code and may override
+attributes, so Python's own are read from BaseException; if reading still fails, there is no trace, and no second error.
+`traceback.TracebackException` is not used: it reads every member of a group, and a TaskGroup may have thousands.
 """
 
 from __future__ import annotations
 
+import os
+import sysconfig
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from contextlib import suppress
+from functools import lru_cache
+from itertools import groupby, islice
 from operator import attrgetter
+from pathlib import Path
+from traceback import FrameSummary, StackSummary, walk_tb
 from typing import Any, NamedTuple, TypeAlias
+
+from rowlock.core.argument_values import ArgumentValues
+from rowlock.core.error_text import HIDDEN, clean, kind, said, scrub, whole_words
 
 Trace: TypeAlias = Sequence[Sequence[Any]]  # the fields of each Raised; lists, where it came as JSON
 
 STORED_BYTES = 16 * 1024  # of the text on an attempt's row
 LOGGED_BYTES = 64 * 1024
 FEW, SOME = 3, 20  # frames of libraries that a shorter text keeps before and after each stretch of them
+CHAIN = 20  # exceptions of one chain of causes; the last ones raised are kept
+MEMBERS = 20  # exceptions of one group
+EXCEPTIONS = 40  # in all
+FRAMES = 100  # of one exception
+STEPS = 20_000  # frames that are read: a deep recursion has very many
+REPEATS = 3  # how often a repeated frame is kept
+NOTES, NOTE_BYTES = 20, 2048
+CODE_LENGTH = 300
+
+OURS = str(Path(__file__).parents[1]) + os.sep
+_LIBRARIES = tuple(
+    os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 BEFORE = {
     "cause": "The above exception was the direct cause of the following exception:",
@@ -43,6 +68,131 @@ class Raised(NamedTuple):
     notes: Sequence[str] = ()
     leads: str = ""  # "cause" or "context": how the exception that follows came of it; "" for the last one
     depth: int = 0  # how many groups it stands in
+
+
+# --- reading an exception
+
+
+def trace_of(error: BaseException) -> Trace | None:
+    """The exception with its causes, the members of its groups, their notes and frames; None if it cannot be read."""
+    try:
+        return tuple(
+            Raised(_class(one), _message(one), _frames(one), _notes(one), leads, depth)
+            for one, leads, depth in _exceptions(error)
+        )
+    except BaseException:  # a hostile class; without a trace the attempt fails all the same
+        return None
+
+
+def told_of(error: BaseException, args: str) -> tuple[str, ...]:
+    """The messages of the exceptions in `trace_of`, with their notes, for an error tracker: without secrets, addresses
+    of people and values of the job's arguments. Values are removed first, while each is still whole."""
+    values = ArgumentValues(args)
+    return tuple(_told(one, values) for one, _, _ in _exceptions(error))
+
+
+def _told(error: BaseException, values: ArgumentValues) -> str:
+    try:
+        texts = [str(error), *_raw_notes(error)]
+        return clean(scrub(values.hide("\n".join(whole_words(text) for text in texts if text)), people=True))
+    except BaseException:  # a hostile class
+        return HIDDEN
+
+
+def _exceptions(error: BaseException) -> list[tuple[BaseException, str, int]]:
+    """Each exception, how it leads to the next one, and how many groups it stands in."""
+    found: list[tuple[BaseException, str, int]] = []
+    _add(error, 0, found, set())
+    return found
+
+
+def _add(error: BaseException, depth: int, found: list[tuple[BaseException, str, int]], seen: set[int]) -> None:
+    """The chain that ends with this exception, the first cause first, each group followed by its members."""
+    for one, leads in reversed(_chain(error, seen)):
+        if len(found) >= EXCEPTIONS:
+            return
+        found.append((one, leads, depth))
+        if isinstance(one, BaseExceptionGroup):
+            for member in BaseExceptionGroup.exceptions.__get__(one)[:MEMBERS]:
+                _add(member, depth + 1, found, seen)
+
+
+def _chain(error: BaseException, seen: set[int]) -> list[tuple[BaseException, str]]:
+    """The exception and those before it, each with how it leads to the one after it. A chain may be a circle."""
+    chain: list[tuple[BaseException, str]] = []
+    next_: BaseException | None = error
+    leads = ""
+    while next_ is not None and id(next_) not in seen and len(chain) < CHAIN:
+        seen.add(id(next_))
+        chain.append((next_, leads))
+        last, next_, leads = next_, _own(next_, "__cause__"), "cause"
+        if next_ is None and not _own(last, "__suppress_context__"):
+            next_, leads = _own(last, "__context__"), "context"
+    return chain
+
+
+def _own(error: BaseException, name: str) -> Any:
+    """An attribute of BaseException, also where the exception's class has another one of that name."""
+    return BaseException.__dict__[name].__get__(error)
+
+
+def _class(error: BaseException) -> str:
+    module = type.__dict__["__module__"].__get__(type(error))
+    name = type.__dict__["__qualname__"].__get__(type(error))
+    return name if module == "builtins" else clean(f"{module}.{name}", 200)
+
+
+def _message(error: BaseException) -> str:
+    text = said(error)
+    return "" if text == kind(error) else text
+
+
+def _notes(error: BaseException) -> tuple[str, ...]:
+    return tuple(clean(scrub(whole_words(note)), NOTE_BYTES) for note in _raw_notes(error))
+
+
+def _raw_notes(error: BaseException) -> list[str]:
+    with suppress(Exception):
+        notes = BaseException.__getattribute__(error, "__notes__")
+        if isinstance(notes, (list, tuple)):
+            return [note for note in notes[:NOTES] if isinstance(note, str)]
+    return []
+
+
+def _frames(error: BaseException) -> tuple[Frame, ...]:
+    """The frames from the first that is not Rowlock's, at most FRAMES: those of libraries are left out first."""
+    stack = StackSummary.extract(islice(walk_tb(_own(error, "__traceback__")), STEPS), lookup_lines=False)
+    first = next((at for at, frame in enumerate(stack) if not frame.filename.startswith(OURS)), 0)
+    frames: list[tuple[FrameSummary, int]] = []  # each with how many more times it stands there
+    for _, same in groupby(stack[first:], key=attrgetter("filename", "lineno", "name")):
+        equal = list(same)
+        shown = equal[:REPEATS]
+        frames += [*((frame, 0) for frame in shown[:-1]), (shown[-1], len(equal) - len(shown))]
+    if len(frames) > FRAMES:
+        frames = [one for one in frames if _is_own(one[0].filename)] or frames
+    if len(frames) > FRAMES:
+        frames = frames[: FRAMES // 4] + frames[-(FRAMES - FRAMES // 4) :]
+    return tuple(
+        Frame(one.filename, one.lineno or 0, one.name, _code(one), _is_own(one.filename), more) for one, more in frames
+    )
+
+
+def _code(frame: FrameSummary) -> str:
+    with suppress(Exception):  # the loader of a module is user code
+        return scrub((frame.line or "")[:CODE_LENGTH])
+    return ""
+
+
+@lru_cache(maxsize=2000)
+def _is_own(file: str) -> bool:
+    """Whether a file is the user's: neither Python's, nor a package's, nor ours."""
+    path = os.path.abspath(file)
+    if file.startswith("<") or path.startswith(OURS) or any(part in path for part in _PACKAGES):
+        return False
+    return not path.startswith(_LIBRARIES)
+
+
+# --- as text
 
 
 def exceptions_of(trace: Trace) -> list[Raised]:

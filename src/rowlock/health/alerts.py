@@ -1,8 +1,8 @@
-"""Alerts: who evaluates the rules, the facts they look at, what they have noticed, and messages until they arrive.
+"""Alerts: who evaluates the rules, what they have noticed, and messages until they arrive.
 
 One process at a time has the lease and evaluates. What it writes is fenced by the lease's token: a process that was
-frozen with old facts changes nothing. Messages are written in the transaction of the change that they tell of, so a
-process that dies before it has sent one leaves it to the next holder.
+frozen with an old snapshot changes nothing. Messages are written in the transaction of the change that they report, so
+a process that dies before it has sent one leaves it to the next holder.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rowlock.core.config.alert_rules import AlertRule
-from rowlock.health.conditions import Alert, Decision, Facts, RunningJob, decide, see
+from rowlock.health.conditions import see
+from rowlock.health.rules import Alert, Decision, decide
+from rowlock.store.engine import clock
 from rowlock.store.engine.ids import new_id
-from rowlock.store.engine.operation import Call, Row, Steps, operation
-from rowlock.store.engine.records import names, parsed, record
-from rowlock.store.read.counts import held_queues, ready_queues
-from rowlock.store.read.reads import COUNT_LIMIT
-from rowlock.store.upkeep import clock_repair
-
-MOST_FOUND = 1_000  # running jobs, sources and schedules that one look reads
+from rowlock.store.engine.operation import Call, Operation, Row, Steps, operation
+from rowlock.store.engine.records import parsed, record
+from rowlock.store.read.snapshot import Snapshot, snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,48 +53,20 @@ def leave(token: str) -> Steps[None]:
     yield Call("leave_alert_lease", token=token)
 
 
-@operation(read=True)
-def facts(rules: Sequence[AlertRule]) -> Steps[Facts]:
-    """The facts that these rules need. The cost does not grow with the size of the tables."""
-    kinds = {rule.when for rule in rules}
-    found: dict[str, Any] = {}
-    if kinds & {"queued", "oldest_seconds"}:
-        counts = yield from ready_queues()
-        found["ready"], found["oldest"] = counts.ready, counts.oldest
-        found["paused"] = frozenset(row.name for row in (yield Call("paused_queues")))
-        found["held"] = yield from held_queues()
-    if "running_seconds" in kinds:
-        least = min(rule.above for rule in rules if rule.when == "running_seconds")
-        rows = yield Call("long_running", ago=-least, n=MOST_FOUND)
-        found["running"] = tuple(record(RunningJob, row) for row in rows)
-    if "dead" in kinds:
-        found["dead"] = dead = {}
-        for within in sorted({rule.within for rule in rules if rule.when == "dead"}):
-            rows = yield Call("dead_lately", ago=-within, n=COUNT_LIMIT)
-            dead[within] = {row.task: int(row.number) for row in rows}
-    if "no_worker" in kinds:
-        rows = yield Call("live_workers")
-        found["workers"] = len(rows)
-        found["served"] = frozenset(name for row in rows for name in names(row.queues) or ())
-    if "breaker_open" in kinds:
-        rows = yield Call("broken_sources", n=MOST_FOUND)
-        found["broken"] = {row.name: (float(row.seconds), row.last_error) for row in rows}
-    if "missed_ticks" in kinds:
-        least = min(rule.above for rule in rules if rule.when == "missed_ticks")
-        rows = yield Call("late_schedules", ago=-least, n=MOST_FOUND)
-        found["late"] = {row.id: float(row.seconds) for row in rows}
-    return Facts(**found)
+def look(rules: Sequence[AlertRule]) -> Operation[Snapshot]:
+    """Read what these rules look at."""
+    return snapshot({rule.within for rule in rules if rule.when == "dead"})
 
 
 @operation()
-def evaluate(token: str, rules: Sequence[AlertRule], seen_facts: Facts) -> Steps[bool]:
-    """Write what follows from the facts, with the messages that tell of it. False, and nothing is changed, if `token`
+def evaluate(token: str, rules: Sequence[AlertRule], found: Snapshot) -> Steps[bool]:
+    """Write what follows from a snapshot, with the messages that tell of it. False, and nothing is changed, if `token`
     does not have the lease any more."""
     if not (yield Call("hold_alert_lease", token=token)):
         return False
-    now = yield from clock_repair.now().start()
+    now = yield from clock.now().start()
     before = {(alert.rule, alert.subject): alert for alert in (yield from alerts().start())}
-    decided = _decisions(rules, seen_facts, before, now)
+    decided = _decisions(rules, found, before, now)
     changed = [d.alert for key, d in decided.items() if d.alert is not None and d.alert != before.get(key)]
     if changed:
         yield Call("write_alerts", found=[astuple(alert) for alert in changed])
@@ -116,11 +86,11 @@ def evaluate(token: str, rules: Sequence[AlertRule], seen_facts: Facts) -> Steps
 
 
 def _decisions(
-    rules: Sequence[AlertRule], seen_facts: Facts, before: dict[tuple[str, str], Alert], now: datetime
+    rules: Sequence[AlertRule], found: Snapshot, before: dict[tuple[str, str], Alert], now: datetime
 ) -> dict[tuple[str, str], Decision]:
     decided: dict[tuple[str, str], Decision] = {}
     for rule in rules:
-        seen = see(rule, seen_facts)
+        seen = see(rule, found)
         for subject in {*seen, *(subject for name, subject in before if name == rule.name)}:
             key = (rule.name, subject)
             decided[key] = decide(rule, subject, before.get(key), seen.get(subject), now)

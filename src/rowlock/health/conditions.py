@@ -1,77 +1,188 @@
-"""Alerts: where the condition of a rule holds, and when an alert fires, repeats and is resolved. Pure decisions.
-
-A rule is about one or more subjects: a queue, a task, a source, a schedule, or the whole system (the empty subject).
-Its condition must hold for a time before it fires (`hold`, written `for`), and must be gone for a time before it is
-resolved (`resolve_after`), so that a number which moves around its limit makes one alert and not many.
+"""What is wrong? Pure functions over a snapshot: the one answer that alerts, the first page of the dashboard,
+`rowlock stats`, `top`, `doctor` and the metrics give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Literal, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
 
-from rowlock.core.config.alert_rules import AlertRule
+from rowlock.core.config.alert_rules import KINDS, AlertRule
 from rowlock.core.durations import spell
+from rowlock.store.read.snapshot import RunningJob, Snapshot
 
+BEHIND_SECONDS = 60.0  # a queue whose oldest ready job has waited longer is behind
+STUCK_SECONDS = 60.0  # some sweeps: by then a worker should have reclaimed a job whose lease has expired
 SOURCES_NAMED = 5
 MOST_SUBJECTS = 20  # of one rule, the worst first: a thousand open breakers must not send a thousand messages
 
-Told = Literal["alert.firing", "alert.repeated", "alert.resolved"]
+
+class Known(NamedTuple):
+    """A kind of condition: how bad it is (warn or fail), and where to look."""
+
+    level: str
+    check: str  # of `rowlock doctor`
+    view: str  # of the dashboard
+    rule: str | None = None  # the kind of alert rule that is about it
+    needs_limit: bool = False  # only a rule's limit makes it wrong
 
 
-# --- facts
+CONDITIONS = {
+    "paused": Known("warn", "queues", "queues"),
+    "unserved": Known("warn", "queues", "queues", "no_worker"),
+    "behind": Known("warn", "queues", "queues", "oldest_seconds"),
+    "long_queue": Known("warn", "queues", "queues", "queued", needs_limit=True),
+    "long_run": Known("warn", "jobs", "jobs", "running_seconds", needs_limit=True),
+    "no_workers": Known("warn", "workers", "workers", "no_worker"),
+    "silent_worker": Known("warn", "worker", "workers"),
+    "breaker": Known("warn", "sources", "sources", "breaker_open"),
+    "source_paused": Known("warn", "sources", "sources"),
+    "late": Known("fail", "schedules", "schedules", "missed_ticks"),
+    "schedule": Known("fail", "schedules", "schedules"),
+    "unknown_task": Known("fail", "tasks", "jobs"),
+    "dead": Known("warn", "tasks", "failures", "dead"),
+    "stuck": Known("fail", "leases", "jobs"),
+    "set_aside": Known("fail", "rows", "jobs"),
+    "never_due": Known("warn", "rows", "jobs"),
+}
 
 
-class RunningJob(NamedTuple):
-    """A job that runs, and for how long this attempt has."""
+class Condition(NamedTuple):
+    """Something that is wrong: with what (empty: with the whole system), the number that exceeds its limit, a sentence
+    for people, and what to do."""
 
-    job_id: str
-    queue: str
-    task: str
-    worker: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the rules look at, read from the database. Only what some rule needs is read."""
-
-    ready: Mapping[str, int] = field(default_factory=dict)  # jobs that wait for a slot, by queue
-    paused: frozenset[str] = frozenset()  # queues
-    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # closed sources that ready jobs need, by queue
-    oldest: Mapping[str, float] = field(default_factory=dict)  # seconds that the first of them has waited, by queue
-    running: tuple[RunningJob, ...] = ()  # the longest first
-    dead: Mapping[float, Mapping[str, int]] = field(default_factory=dict)  # jobs by task, for each `within`
-    workers: int = 0
-    served: frozenset[str] = frozenset()  # queues that a live worker serves
-    broken: Mapping[str, tuple[float, str | None]] = field(default_factory=dict)  # seconds and error, by source
-    late: Mapping[str, float] = field(default_factory=dict)  # seconds, by schedule
-
-
-class Seen(NamedTuple):
-    """The condition of a rule holds for one subject: the number that exceeds its limit, and a sentence for people."""
-
+    kind: str
+    name: str
     value: float
     text: str
+    do: str = ""
+
+    @property
+    def short(self) -> str:
+        """The sentence without its reasons and hints."""
+        return self.text.partition("; ")[0]
 
 
-def see(rule: AlertRule, facts: Facts) -> dict[str, Seen]:
-    """The subjects for which the rule's condition holds now: the worst MOST_SUBJECTS of them."""
-    found = dict(_LOOKS[rule.when](rule, facts))
-    if rule.only:
-        found = {subject: seen for subject, seen in found.items() if subject in rule.only}
-    worst = sorted(found, key=lambda subject: -found[subject].value)[:MOST_SUBJECTS]
-    return {subject: found[subject] for subject in worst}
+def conditions(found: Snapshot) -> list[Condition]:
+    """Everything that is wrong, whatever rules are configured."""
+    return [
+        *_queues(found),
+        *_workers(found),
+        *_broken(_standing("breaker_open"), found),
+        *_closed(found),
+        *_missed(_standing("missed_ticks"), found),
+        *_schedules(found),
+        *_unknown(found),
+        *_dead(_standing("dead"), found),
+        *_stuck(found),
+        *_rows(found),
+    ]
 
 
-_Looks = Iterable[tuple[str, Seen]]
+def counted(found: Snapshot) -> dict[str, int]:
+    """How many things are wrong, by kind; 0 for a kind of which nothing is."""
+    number = Counter(one.kind for one in conditions(found))
+    return {kind: number[kind] for kind, known in CONDITIONS.items() if not known.needs_limit}
 
 
-def _running(rule: AlertRule, facts: Facts) -> _Looks:
+def see(rule: AlertRule, found: Snapshot) -> dict[str, Condition]:
+    """What is wrong by the limits of a rule, by subject: the worst MOST_SUBJECTS."""
+    seen = [one for one in _LOOKS[rule.when](rule, found) if not rule.only or one.name in rule.only]
+    return {one.name: one for one in sorted(seen, key=lambda one: -one.value)[:MOST_SUBJECTS]}
+
+
+def _standing(when: str) -> AlertRule:
+    """The rule of this kind that holds without a config."""
+    return AlertRule(when, when, KINDS[when].above or 0.0)
+
+
+# --- queues and workers
+
+
+def _queues(found: Snapshot) -> Iterator[Condition]:
+    """One condition for each queue in trouble. A pause, or that nobody serves it, explains why it is behind."""
+    behind = {one.name: one for one in _oldest(replace(_standing("oldest_seconds"), above=BEHIND_SECONDS), found)}
+    served = found.served
+    for queue in found.queues:
+        if since := found.paused.get(queue.name):
+            text = f"queue {queue.name!r} has been paused since {since:%Y-%m-%d %H:%M} UTC"
+            yield Condition("paused", queue.name, queue.ready, text, f"to go on: rowlock queues resume {queue.name}")
+        elif queue.name not in served and queue.queued + queue.retryable:
+            yield from _no_worker(AlertRule("", "no_worker", only=(queue.name,)), found)
+        elif queue.name in behind:
+            yield behind[queue.name]
+
+
+def _queued(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
+    for queue in found.queues:
+        if queue.ready > rule.above:
+            verb = "is" if queue.ready == 1 else "are"
+            text = f"{_jobs(queue.ready)} {verb} ready in queue {queue.name!r}, more than {rule.above:g}"
+            remedy = _hindrance(queue.name, found) or "more workers are needed"
+            yield Condition("long_queue", queue.name, queue.ready, f"{text}; {remedy}")
+
+
+def _oldest(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
+    for queue in found.queues:
+        age = queue.oldest_ready_seconds or 0.0
+        if age > rule.above:
+            what = f"the oldest ready job of queue {queue.name!r} has waited for {spell(age)}"
+            hindrance = _hindrance(queue.name, found)
+            text = f"{what}, longer than {spell(rule.above)}{f'; {hindrance}' if hindrance else ''}"
+            do = f"see why: rowlock jobs list --queue {queue.name} --state queued, and rowlock jobs explain ID"
+            yield Condition("behind", queue.name, age, text, do)
+
+
+def _hindrance(queue: str, found: Snapshot) -> str | None:
+    """Why ready jobs of a queue would not start if there were more workers."""
+    if queue in found.paused:
+        return f"the queue is paused; to go on: rowlock queues resume {queue}"
+    if not (held := found.held.get(queue)):
+        return None
+    named = ", ".join(held[:SOURCES_NAMED])
+    more = f" and {len(held) - SOURCES_NAMED} more" if len(held) > SOURCES_NAMED else ""
+    which = "a source that is" if len(held) == 1 else "sources that are"
+    return f"jobs wait for {which} paused or failing ({named}{more}), and more workers would not start these"
+
+
+def _no_worker(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
+    if not rule.only and not found.workers:
+        text = "no worker is alive; jobs wait until one is started"
+        yield Condition("no_workers", "", 0, text, "start one: rowlock worker, or rowlock up")
+    served = found.served if rule.only else ()
+    for queue in rule.only:
+        if queue not in served:
+            text = f"no live worker serves queue {queue!r}; its jobs wait until one is started"
+            yield Condition("unserved", queue, 0, text, f"start one: rowlock worker --queues {queue}")
+
+
+def _workers(found: Snapshot) -> Iterator[Condition]:
+    yield from _no_worker(_standing("no_worker"), found)
+    for worker in found.listed:
+        if not worker.alive:
+            ago = max(0.0, (found.at - worker.seen_at).total_seconds())
+            text = f"worker {worker.id!r} has not been heard of for {spell(ago)}; any live worker takes its jobs back"
+            do = f"look for its process, pid {worker.pid} on {worker.hostname}"
+            yield Condition("silent_worker", worker.id, ago, text, do)
+
+
+def _unknown(found: Snapshot) -> Iterator[Condition]:
+    served = found.served
+    for queue, task, waiting in found.unknown:
+        if queue in served:
+            text = f"no live worker of queue {queue!r} has the task {task!r}; jobs waiting: {waiting:,}"
+            do = f"start a worker with code that has it, or: rowlock jobs cancel --task {task}"
+            yield Condition("unknown_task", task, waiting, text, do)
+
+
+# --- jobs
+
+
+def _running(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
     queues: dict[str, list[RunningJob]] = {}
-    for job in facts.running:
+    for job in found.running:
         if job.seconds > rule.above:
             queues.setdefault(job.queue, []).append(job)
     for queue, jobs in queues.items():
@@ -81,63 +192,68 @@ def _running(rule: AlertRule, facts: Facts) -> _Looks:
             f" {spell(rule.above)}: {first.job_id}"
             f" ({first.task}) for {spell(first.seconds)} on worker {first.worker}; the worker may hang"
         )
-        yield queue, Seen(first.seconds, text)
+        yield Condition("long_run", queue, first.seconds, text)
 
 
-def _queued(rule: AlertRule, facts: Facts) -> _Looks:
-    for queue, number in facts.ready.items():
-        if number > rule.above:
-            verb = "is" if number == 1 else "are"
-            text = f"{_jobs(number)} {verb} ready in queue {queue!r}, more than {rule.above:g}; {_remedy(queue, facts)}"
-            yield queue, Seen(number, text)
-
-
-def _oldest(rule: AlertRule, facts: Facts) -> _Looks:
-    for queue, age in facts.oldest.items():
-        if age > rule.above:
-            what = f"the oldest ready job of queue {queue!r} has waited for {spell(age)}"
-            text = f"{what}, longer than {spell(rule.above)}"
-            hindrance = _hindrance(queue, facts)
-            yield queue, Seen(age, f"{text}; {hindrance}" if hindrance else text)
-
-
-def _dead(rule: AlertRule, facts: Facts) -> _Looks:
-    for task, number in facts.dead.get(rule.within, {}).items():
+def _dead(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
+    for task, number in found.dead.get(rule.within, {}).items():
         if number > rule.above:
             text = f"{_jobs(number)} of task {task!r} became dead in the last {spell(rule.within)}"
-            yield task, Seen(number, f"{text}; see: rowlock jobs list --state dead")
+            do = f"see why: rowlock jobs list --state dead --task {task}"
+            yield Condition("dead", task, number, f"{text}; see: rowlock jobs list --state dead", do)
 
 
-def _no_worker(rule: AlertRule, facts: Facts) -> _Looks:
-    if not rule.only and not facts.workers:
-        yield "", Seen(0, "no worker is alive; jobs wait until one is started")
-    for queue in rule.only:
-        if queue not in facts.served:
-            yield queue, Seen(0, f"no live worker serves queue {queue!r}; its jobs wait until one is started")
+def _stuck(found: Snapshot) -> Iterator[Condition]:
+    overdue = [job.overdue for job in found.running if job.overdue is not None and job.overdue > STUCK_SECONDS]
+    if overdue:
+        leases = "1 lease" if len(overdue) == 1 else f"{len(overdue):,} leases"
+        text = f"{leases} expired more than {spell(STUCK_SECONDS)} ago, and no worker has reclaimed the jobs"
+        yield Condition("stuck", "", max(overdue), text, "start a worker: any worker takes such jobs back")
 
 
-def _broken(rule: AlertRule, facts: Facts) -> _Looks:
-    for source, (seconds, error) in facts.broken.items():
-        because = f": {_one_line(error)}" if error else ""
-        yield source, Seen(seconds, f"the breaker of source {source!r} has been open for {spell(seconds)}{because}")
+def _rows(found: Snapshot) -> Iterator[Condition]:
+    for one in found.set_aside:
+        text = f"{one.id} is set aside: {one.doing} failed for it, {_one_line(one.error)}"
+        again = f" (otherwise it is tried again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
+        do = f"correct that row, then delete its entry in the table set_aside{again}"
+        yield Condition("set_aside", one.id, one.times, text, do)
+    for job_id, task in found.never_due:
+        do = f"set its run_after, or: rowlock jobs cancel {job_id}"
+        yield Condition("never_due", job_id, 0, f"{job_id} ({task}) waits for a time after 2199", do)
 
 
-def _missed(rule: AlertRule, facts: Facts) -> _Looks:
-    for schedule, late in facts.late.items():
-        if late > rule.above:
-            text = f"a tick of schedule {schedule!r} has been due for {spell(late)}; is a dispatcher running?"
-            yield schedule, Seen(late, text)
+# --- sources and schedules
 
 
-_LOOKS: dict[str, Callable[[AlertRule, Facts], _Looks]] = {
-    "running_seconds": _running,
-    "queued": _queued,
-    "oldest_seconds": _oldest,
-    "dead": _dead,
-    "no_worker": _no_worker,
-    "breaker_open": _broken,
-    "missed_ticks": _missed,
-}
+def _broken(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
+    for source in found.sources:
+        if source.seconds is not None:
+            because = f": {_one_line(source.error)}" if source.error else ""
+            text = f"the breaker of source {source.name!r} has been open for {spell(source.seconds)}{because}"
+            do = f"if it works again: rowlock sources resume {source.name}"
+            yield Condition("breaker", source.name, source.seconds, text, do)
+
+
+def _closed(found: Snapshot) -> Iterator[Condition]:
+    for source in found.sources:
+        if source.seconds is None:
+            text = f"source {source.name!r} is {source.state}"
+            yield Condition("source_paused", source.name, 0, text, f"to go on: rowlock sources resume {source.name}")
+
+
+def _missed(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
+    for schedule in found.schedules:
+        if schedule.late is not None and schedule.late > rule.above:
+            text = f"a tick of schedule {schedule.id!r} has been due for {spell(schedule.late)}"
+            do = "start a dispatcher: rowlock dispatch, or rowlock up"
+            yield Condition("late", schedule.id, schedule.late, f"{text}; is a dispatcher running?", do)
+
+
+def _schedules(found: Snapshot) -> Iterator[Condition]:
+    for schedule in found.schedules:
+        if schedule.problem is not None:
+            text = f"schedule {schedule.id!r} does not fire: {_one_line(schedule.problem)}"
+            yield Condition("schedule", schedule.id, 0, text, "correct its definition where it is declared")
 
 
 def _one_line(text: str) -> str:
@@ -149,78 +265,12 @@ def _jobs(number: int) -> str:
     return f"{number:,} job" if number == 1 else f"{number:,} jobs"
 
 
-def _remedy(queue: str, facts: Facts) -> str:
-    return _hindrance(queue, facts) or "more workers are needed"
-
-
-def _hindrance(queue: str, facts: Facts) -> str | None:
-    """Why ready jobs of a queue would not start if there were more workers."""
-    if queue in facts.paused:
-        return f"the queue is paused; to go on: rowlock queues resume {queue}"
-    if not (held := facts.held.get(queue)):
-        return None
-    named = ", ".join(held[:SOURCES_NAMED])
-    more = f" and {len(held) - SOURCES_NAMED} more" if len(held) > SOURCES_NAMED else ""
-    which = "a source that is" if len(held) == 1 else "sources that are"
-    return f"jobs wait for {which} paused or failing ({named}{more}), and more workers would not start these"
-
-
-# --- what follows
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    """The state of one rule for one subject. It is firing once `fired_at` is set."""
-
-    rule: str
-    subject: str
-    value: float
-    text: str
-    true_since: datetime
-    false_since: datetime | None = None
-    fired_at: datetime | None = None
-    told_at: datetime | None = None
-    repeats: int = 0
-
-    @property
-    def state(self) -> str:
-        """`pending` (the condition has not held for long enough), `firing`, or `resolving` (it has ceased to hold)."""
-        if self.fired_at is None:
-            return "pending"
-        return "firing" if self.false_since is None else "resolving"
-
-
-class Decision(NamedTuple):
-    """The alert as it is now (None: over), and the message to send, if any."""
-
-    alert: Alert | None
-    told: Told | None = None
-
-
-def decide(rule: AlertRule, subject: str, alert: Alert | None, seen: Seen | None, now: datetime) -> Decision:
-    """The next state of an alert, from whether the rule's condition holds. A stored time in the future was written by a
-    clock that was ahead, and counts as now."""
-    if seen is None:
-        return _gone(rule, alert, now)
-    if alert is None:
-        alert = Alert(rule.name, subject, seen.value, seen.text, true_since=now)
-    alert = replace(alert, value=seen.value, text=seen.text, false_since=None, true_since=min(alert.true_since, now))
-    if alert.fired_at is None:
-        if _passed(alert.true_since, rule.hold, now):
-            return Decision(replace(alert, fired_at=now, told_at=now), "alert.firing")
-    elif _passed(min(alert.told_at or now, now), rule.repeat, now):
-        return Decision(replace(alert, told_at=now, repeats=alert.repeats + 1), "alert.repeated")
-    return Decision(alert)
-
-
-def _gone(rule: AlertRule, alert: Alert | None, now: datetime) -> Decision:
-    if alert is None or alert.fired_at is None:
-        return Decision(None)
-    since = min(alert.false_since or now, now)
-    if _passed(since, rule.resolve_after, now):
-        return Decision(None, "alert.resolved")
-    return Decision(replace(alert, false_since=since))
-
-
-def _passed(since: datetime, seconds: float, now: datetime) -> bool:
-    return now - since >= timedelta(seconds=seconds)
+_LOOKS: dict[str, Callable[[AlertRule, Snapshot], Iterable[Condition]]] = {
+    "running_seconds": _running,
+    "queued": _queued,
+    "oldest_seconds": _oldest,
+    "dead": _dead,
+    "no_worker": _no_worker,
+    "breaker_open": _broken,
+    "missed_ticks": _missed,
+}

@@ -83,8 +83,8 @@ class Alerts:
         if taken > 0:
             self._holds = False
             return taken * random.uniform(1.0, 1.1)
-        facts = await self._store.run(alerts.facts(self._rules))
-        self._holds = await self._store.run(alerts.evaluate(self._token, self._rules, facts))
+        found = await self._store.run(alerts.look(self._rules))
+        self._holds = await self._store.run(alerts.evaluate(self._token, self._rules, found))
         if self._holds:
             await self._log_unsent()
         self._wake.set()

@@ -1,8 +1,8 @@
 """The port on which a worker answers Prometheus and the probes of containers: /metrics, /livez, /readyz.
 
-It answers from threads of its own: a handler that blocks the worker's event loop must not keep the worker from saying
-so. The answers hold names of queues and tasks, and nothing of any job; there is no login, so the port is bound to the
-loopback unless `worker.metrics_host` says otherwise.
+It answers from separate threads: when a handler blocks the worker's event loop, the probes must still report that. The
+answers contain names of queues and tasks, but no data of jobs; there is no login, so the port is bound to the loopback
+unless `worker.metrics_host` says otherwise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TRY_AGAIN_SECONDS = 2.0  # while another process, such as one that is being repl
 Probe = Callable[[], str | None]  # what is wrong; None if nothing is
 
 
-class Pages(NamedTuple):
+class EndpointPages(NamedTuple):
     """What a process says of itself on each path. The functions are called from other threads than the worker's."""
 
     metrics: Callable[[str], tuple[bytes, str]]  # by the Accept header: the text and its type
@@ -39,7 +39,7 @@ class Pages(NamedTuple):
 class Endpoint:
     """Serves the pages of one process on one port, until it is closed."""
 
-    def __init__(self, host: str, port: int, pages: Pages) -> None:
+    def __init__(self, host: str, port: int, pages: EndpointPages) -> None:
         self._host, self._port, self._pages = host, port, pages
         self._over = threading.Event()
         self._server: _Server | None = None
@@ -63,7 +63,6 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens, if it does."""
         return None if self._server is None else self._server.server_address[:2]  # type: ignore[return-value]
 
     def _serve(self) -> None:
@@ -80,7 +79,6 @@ class Endpoint:
                 self._server.handle_request()  # returns after `timeout`, also without a request
 
     def close(self) -> None:
-        """Answer no more."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -92,7 +90,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 16
     timeout = 0.2
 
-    def __init__(self, host: str, port: int, pages: Pages) -> None:
+    def __init__(self, host: str, port: int, pages: EndpointPages) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.pages, self.local_only = pages, is_loopback(host)
         self._free = threading.BoundedSemaphore(REQUESTS)
@@ -129,7 +127,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"
 
     def do_GET(self) -> None:
-        """Answer one of the three paths."""
         host = self.headers.get("Host", "localhost")
         if self.server.local_only and without_port(host).lower() not in LOOPBACK:
             # A page in a browser on this machine may reach the loopback under a name of its own (DNS rebinding).

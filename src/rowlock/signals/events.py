@@ -1,4 +1,4 @@
-"""Events of a worker (`Watcher`) and those that listen to them: the log, metrics, Sentry.
+"""The events of a worker (`Watcher`), for the log, metrics and Sentry to listen to.
 
 A worker calls the methods of `Watcher` and does not know the listeners, which are chosen when it starts. An event that
 no listener implements costs one empty call.
@@ -46,7 +46,7 @@ class Watcher:
         """There is nothing to claim for the moment."""
 
     def stopped(self) -> None:
-        """The worker has stopped: tell what is not told yet."""
+        """The worker has stopped: flush."""
 
 
 EVENTS = ("claimed", "written", "succeeded", "ended", "refused", "lost", "reclaimed", "rested", "stopped")

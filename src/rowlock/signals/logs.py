@@ -1,4 +1,4 @@
-"""The worker's log lines. Library code never configures logging; it only uses the `rowlock` loggers.
+"""The worker's log lines, written to the `rowlock` loggers; configuring them is left to the program.
 
 A line per job is useful at ten jobs a second and useless at ten thousand. So lines about single jobs are written up to
 a budget per second; beyond it there is only a summary. A failure always has its line, but no traceback beyond the

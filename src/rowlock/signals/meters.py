@@ -1,4 +1,4 @@
-"""A worker's own numbers, kept as plain counts, a batch of jobs at a time. They end with the process."""
+"""Counts and times of one worker for /metrics, updated once for each batch of jobs. Each process starts at zero."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rowlock.core.extras import needs
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.core.states import Outcome
-from rowlock.signals.endpoint import Endpoint, Pages, Probe
+from rowlock.signals.endpoint import Endpoint, EndpointPages, Probe
 from rowlock.signals.events import Watcher
-from rowlock.signals.metrics import Bounded, Histogram, Sample, Samples
+from rowlock.signals.metrics import Bounded, Sample, Samples, SecondsHistogram
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import Store
 
@@ -38,7 +38,7 @@ class _Series:
     def __init__(self) -> None:
         self.succeeded = 0
         self.others: defaultdict[str, int] = defaultdict(int)
-        self.run, self.wait = Histogram(), Histogram()
+        self.run, self.wait = SecondsHistogram(), SecondsHistogram()
 
 
 class WorkerMeter(Watcher):
@@ -48,7 +48,7 @@ class WorkerMeter(Watcher):
         self._series: dict[tuple[str, str], _Series] = {}
         self._tasks, self._queues = Bounded(), Bounded()
         self._lost = self._refused = self._reclaimed = 0
-        self._queries: dict[str, Histogram] = {}
+        self._queries: dict[str, SecondsHistogram] = {}
         self.gauges: Gauges | None = None
 
     def _of(self, queue: str, task: str) -> _Series:
@@ -95,10 +95,9 @@ class WorkerMeter(Watcher):
         self._reclaimed += len(lost)
 
     def query(self, name: str, seconds: float) -> None:
-        """An operation on the database has ended."""
         found = self._queries.get(name)
         if found is None:
-            found = self._queries[name] = Histogram()
+            found = self._queries[name] = SecondsHistogram()
         found.observe(seconds)
 
     def samples(self) -> Samples:
@@ -139,7 +138,7 @@ def serve_meters(host: str, port: int, meters: Sequence[Callable[[], Any]], live
     """An endpoint that shows the numbers of these meters, and answers the probes. ConfigError if the library for
     metrics is not installed."""
     shown([], "")  # that it is not installed must be told now, not to the first scraper
-    endpoint = Endpoint(host, port, Pages(lambda accept: shown(meters, accept), live, ready))
+    endpoint = Endpoint(host, port, EndpointPages(lambda accept: shown(meters, accept), live, ready))
     endpoint.start()
     return endpoint
 
@@ -154,7 +153,6 @@ class TimedStore:
         return getattr(self._store, name)
 
     async def run(self, op: Operation[T]) -> T:
-        """Run an operation and measure it."""
         began = time.perf_counter()
         try:
             return await self._store.run(op)

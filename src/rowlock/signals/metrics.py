@@ -19,8 +19,6 @@ MOST = 100  # values of one label
 
 
 class Metric(NamedTuple):
-    """One metric."""
-
     name: str
     kind: Kind
     # In a process of this kind, which starts at 0, or (server) in the database.
@@ -136,11 +134,14 @@ _ALL = (
         "rowlock_source_tokens", "gauge", "server", "Starts that the rate limit of a source allows now", ("source",)
     ),
     Metric("rowlock_schedule_late_seconds", "gauge", "server", "How long the tick that is due longest has been due"),
+    Metric(
+        "rowlock_problems", "gauge", "server", "Things that are wrong now, as `rowlock doctor` names them", ("kind",)
+    ),
 )
 METRICS = {metric.name: metric for metric in _ALL}
 
 
-class Histogram:
+class SecondsHistogram:
     """Counts of values in buckets. One thread writes, others read: they copy the list of counts at once."""
 
     __slots__ = ("counts", "sum")
@@ -150,7 +151,6 @@ class Histogram:
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """One more value."""
         self.counts[bisect_left(BOUNDS, value)] += 1
         self.sum += value
 
@@ -172,7 +172,7 @@ class Sample(NamedTuple):
     """One series of a metric: the values of its labels, and a number or a histogram."""
 
     labels: tuple[str, ...]
-    value: float | Histogram
+    value: float | SecondsHistogram
 
 
 Samples = Mapping[str, Iterable[Sample]]  # by the name of the metric

@@ -11,13 +11,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from rowlock.signals.metrics import BOUNDS, METRICS, Histogram, Metric, Sample, Samples
+from rowlock.signals.metrics import BOUNDS, METRICS, Metric, Sample, Samples, SecondsHistogram
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 LIMITS = [*map(floatToGoString, BOUNDS), "+Inf"]
 
 
-class _Once(Collector):
+class _Readings(Collector):
     """Hands one reading of all meters to a registry."""
 
     def __init__(self, readings: Sequence[Samples]) -> None:
@@ -33,7 +33,7 @@ class _Once(Collector):
 def exposed(read: Iterable[Callable[[], Samples]], accept: str) -> tuple[bytes, str]:
     """The numbers of these meters as text in the format that the Accept header asks for, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once([one() for one in read]))
+    registry.register(_Readings([one() for one in read]))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
@@ -42,7 +42,7 @@ def _family(metric: Metric, samples: list[Sample]) -> Family:
     if metric.kind == "histogram":
         histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
         for labels, value in samples:
-            if isinstance(value, Histogram):
+            if isinstance(value, SecondsHistogram):
                 counts = list(accumulate(value.counts.copy()))
                 histogram.add_metric(labels, list(zip(LIMITS, counts, strict=True)), value.sum)
         return histogram

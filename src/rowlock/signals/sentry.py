@@ -1,7 +1,7 @@
 """Failed attempts as events of Sentry: what failed, where in the code, and nothing of the job's data.
 
 Each event is built here from an allow list: the job's id, task, queue, source, attempt and outcome, the code and the
-scrubbed message of the error, and frames without variables. A client of our own sends it, so that no integration of the
+scrubbed message of the error, and frames without variables. A separate client sends it, so that no integration of the
 program can add a request, a command line or local variables to it. Events are grouped by task and error code.
 """
 
@@ -17,10 +17,10 @@ from sentry_sdk.integrations.logging import ignore_logger
 
 from rowlock.core.argument_values import ArgumentValues
 from rowlock.core.config import SentrySettings
+from rowlock.core.error_text import scrub
 from rowlock.core.errors import ConfigError
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
-from rowlock.core.scrubbing import scrub
 from rowlock.core.states import Outcome, State
 from rowlock.core.tracebacks import Frame, Raised, exceptions_of
 from rowlock.signals.events import Watcher
@@ -40,17 +40,14 @@ class Sentry(Watcher):
         ignore_logger("rowlock.worker")
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
-        """An attempt ended, not with success."""
         if transition.outcome in FAILURES:
             self._tell(job, transition)
 
     def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
-        """Attempts of workers that died."""
         for job, transition in lost:
             self._tell(job, transition)
 
     def stopped(self) -> None:
-        """Send what is not sent yet."""
         self._client.flush(timeout=FLUSH_SECONDS)
 
     def _tell(self, job: Claimed, transition: Transition) -> None:

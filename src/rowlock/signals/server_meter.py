@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from rowlock.signals.metrics import MOST, OTHER, Bounded, Sample, Samples
 from rowlock.store.engine.operation import Operation
 from rowlock.store.read import counters
 from rowlock.store.read.counters import Total
-from rowlock.store.read.counts import QueueStats, Stats, read_stats
-from rowlock.store.schedules import fire
+from rowlock.store.read.counts import LiveQueues, QueueStats
+from rowlock.store.read.snapshot import Snapshot, Snapshots
 from rowlock.store.sources import sources
 from rowlock.store.sources.sources import SourceLevel
 
@@ -28,11 +28,14 @@ class Run(Protocol):
     def __call__(self, operation: Operation[T], /) -> Awaitable[T]: ...
 
 
+Count = Callable[[Snapshot], Mapping[str, int]]  # how many things are wrong, by kind
+
+
 class DatabaseMeter:
     """One reading at a time, and none more often than every two seconds, whatever number of programs scrape."""
 
-    def __init__(self, run: Run) -> None:
-        self._run, self._lock = run, asyncio.Lock()
+    def __init__(self, run: Run, snapshots: Snapshots, count: Count) -> None:
+        self._run, self._snapshots, self._count, self._lock = run, snapshots, count, asyncio.Lock()
         self._at, self._found = float("-inf"), dict[str, Sequence[Sample]]()
 
     async def samples(self) -> Samples:
@@ -44,20 +47,20 @@ class DatabaseMeter:
             return self._found
 
     async def _read(self) -> dict[str, Sequence[Sample]]:
-        stats = await self._run(read_stats())
+        found = await self._snapshots.get()
         levels = await self._run(sources.levels())
-        due = await self._run(fire.next_due())
         totals = await self._run(counters.totals())
-        late = 0.0 if due is None else max(0.0, -due)
+        late = max((schedule.late or 0.0 for schedule in found.schedules), default=0.0)
         return {
-            **of_queues(stats),
+            **of_queues(found),
             **of_sources(levels),
             **of_totals(totals),
-            "rowlock_schedule_late_seconds": [Sample((), late)],
+            "rowlock_schedule_late_seconds": [Sample((), max(0.0, late))],
+            "rowlock_problems": [Sample((kind,), number) for kind, number in self._count(found).items()],
         }
 
 
-def of_queues(stats: Stats) -> dict[str, Sequence[Sample]]:
+def of_queues(stats: LiveQueues) -> dict[str, Sequence[Sample]]:
     """Depth, age and run times of queues, and the workers. The queues with most jobs are named, the rest is `other`."""
     queues = sorted(stats.queues, key=lambda queue: (-_depth(queue), queue.name))
     named, rest = queues[:MOST], queues[MOST:]
@@ -65,7 +68,7 @@ def of_queues(stats: Stats) -> dict[str, Sequence[Sample]]:
     for name, group in [*((queue.name, [queue]) for queue in named), *([(OTHER, rest)] if rest else [])]:
         for state in ("queued", "retryable", "running"):
             depth.append(Sample((name, state), sum(getattr(queue, state) for queue in group)))
-        ready.append(Sample((name,), sum(queue.queued + queue.retryable - queue.waiting for queue in group)))
+        ready.append(Sample((name,), sum(queue.ready for queue in group)))
         age.append(Sample((name,), max(queue.oldest_ready_seconds or 0.0 for queue in group)))
         longest.append(Sample((name,), max(queue.longest_running_seconds or 0.0 for queue in group)))
     return {

@@ -1,8 +1,8 @@
 """Spans of OpenTelemetry, by its conventions for messaging. The only module that imports opentelemetry.
 
 An enqueue is a span `send <queue>`, and the job's row keeps its `traceparent`. The first attempt is a span
-`process <queue>` below it, in the same trace. Later attempts may come hours later: each is the root of a trace of its
-own, with a link to the span that created the job. Spans hold no arguments; exceptions have the text that the log has.
+`process <queue>` below it, in the same trace. Later attempts may come hours later: each is the root of a new trace,
+with a link to the span that created the job. Spans hold no arguments; exceptions have the text that the log has.
 """
 
 from __future__ import annotations

@@ -20,4 +20,10 @@ LIMIT :n;
 
 -- name: prune_audit
 -- Delete entries that are older than -:ago seconds.
-{part:prune(audit | id | at < {after(:ago)} ORDER BY id LIMIT :n)};
+DELETE FROM {t}audit
+WHERE id IN (
+    SELECT id FROM {t}audit
+    WHERE at < {after(:ago)}
+    ORDER BY id
+    LIMIT :n)
+RETURNING 1 AS pruned;

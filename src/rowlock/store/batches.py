@@ -266,7 +266,6 @@ def still_open(after: str, n: int) -> Steps[list[str]]:
 
 @operation(read=True)
 def get(batch_id: str) -> Steps[BatchRow | None]:
-    """One batch."""
     known = valid_id(batch_id)
     rows = (yield Call("read_batch", batch_id=known)) if known else []
     return batch_of(rows[0]) if rows else None
@@ -280,6 +279,5 @@ def newest(n: int, before: str, owner: str | None = None, state: str | None = No
 
 
 def batch_of(row: Row) -> BatchRow:
-    """A row of `read_batch` as a record."""
     succeeded, dead = row.processed - row.failed - row.cancelled, row.failed - row.expired
     return record(BatchRow, row, succeeded=int(succeeded), dead=int(dead))

@@ -1,23 +1,19 @@
--- Batches, in the order of store/batches.py. A counter is the sum over a few rows (shards), so that workers do not wait for
--- each other; a batch's own row is written only when its state changes.
-
--- part: counted(n | batch)
--- One counter of a batch; NULL if nothing was ever counted.
-(SELECT sum(n.{n}) FROM {t}batch_counts n WHERE n.batch_id = {batch}.id)
+-- Batches, in the order of store/batches.py. A counter is the sum over a few rows (shards), so that workers do not wait
+-- for each other; a batch's own row is written only when its state changes.
 
 -- name: make_batch
--- A new batch, open for jobs.
+-- Insert a new batch, open for jobs.
 INSERT INTO {t}batches (id, name, owner, on_end, parent_id, created_at)
 VALUES (:batch_id, :name, :owner, :on_end, :parent_id, {now});
 
 -- name: batch_open
--- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since. Locked
--- against a transaction that seals, cancels, ends or reopens it (hold_batches), but not against others that
--- add jobs, nor against start_batches: the caller's transaction may stay open for long, and a claim must not wait for it.
+-- Whether jobs may be added: a cancelled batch takes none, unless an operator has retried a job of it since. FOR KEY
+-- SHARE waits for a transaction that seals, cancels, ends or reopens the batch (hold_batches), but not for others that
+-- add jobs, nor for start_batches: the caller's transaction may stay open for long, and a claim must not wait for it.
 SELECT sealed_at IS NOT NULL AS sealed, finished_at IS NOT NULL AS finished,
        cancelled_at IS NOT NULL AND reopened_at IS NULL AS cancelled, name
 FROM {t}batches WHERE id = :batch_id
-{lock_key()};
+FOR KEY SHARE;
 
 -- name: batch_of
 -- The batch of a running attempt, which may add to it as long as it holds its lease. Not locked.
@@ -27,15 +23,16 @@ WHERE id = :job_id AND lease_token = :token AND state = 'running';
 
 -- name: counted_below_zero
 -- The batches among these with a counter below zero, and the negative part of `cancelled` and `expired`.
-SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
+SELECT CAST(n.batch_id AS text) AS batch_id,
+       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM {t}batch_counts n
-WHERE n.batch_id {part:one_of(asked)}
+WHERE n.batch_id {in:asked(id uuid)}
 GROUP BY n.batch_id
 HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
 
 -- name: count_batches
--- Add to the counters of batches, in the row of the shard :shard.
+-- Add to the counters of batches, in the row of the shard :shard. The latest error stays if this call has none.
 INSERT INTO {t}batch_counts (
     batch_id, shard, total, processed, failed, cancelled, expired, last_error, last_error_at)
 SELECT counted.batch_id, :shard, counted.total, counted.processed, counted.failed, counted.cancelled, counted.expired,
@@ -52,9 +49,9 @@ SET total = {t}batch_counts.total + excluded.total,
     last_error_at = coalesce(excluded.last_error_at, {t}batch_counts.last_error_at);
 
 -- name: start_batches
--- Note that the first job of these batches was claimed.
+-- Mark batches as running, because their first job was claimed.
 UPDATE {t}batches SET state = 'running', started_at = coalesce(started_at, {now})
-WHERE id {part:one_of(asked)} AND state = 'queued';
+WHERE id {in:asked(id uuid)} AND state = 'queued';
 
 -- name: seal_batch
 -- Seal a batch: only its own jobs may add jobs from now on.
@@ -62,7 +59,8 @@ UPDATE {t}batches SET sealed_at = coalesce(sealed_at, {now}) WHERE id = :batch_i
 
 -- name: cancel_batch
 -- Cancel a batch: nobody may add jobs from now on. The caller cancels its unfinished jobs.
-UPDATE {t}batches SET cancelled_at = coalesce(cancelled_at, {now}), sealed_at = coalesce(sealed_at, {now}), reopened_at = NULL
+UPDATE {t}batches
+SET cancelled_at = coalesce(cancelled_at, {now}), sealed_at = coalesce(sealed_at, {now}), reopened_at = NULL
 WHERE id = :batch_id AND finished_at IS NULL
 RETURNING CAST(id AS text) AS id;
 
@@ -73,44 +71,55 @@ WHERE j.batch_id = :batch_id AND j.cancel_requested_at IS NULL
 ORDER BY j.batch_id, j.id
 LIMIT :n;
 
+-- part: sees_commits [postgres]
+-- This statement sees all that was committed before it began.
+current_setting('transaction_isolation') = 'read committed'
+
+-- part: sees_commits [sqlite]
+-- The writer's transaction sees all that was committed.
+TRUE
+
 -- name: complete_batches
 -- Of these batches, the sealed ones whose jobs are all final, and whether each ends for the first time. A user's
 -- transaction with an older snapshot may not see jobs that were added: there no batch ends, and the next sweep ends it.
 SELECT CAST(b.id AS text) AS id, NOT b.ended_once AS first_time
 FROM {t}batches b
-WHERE b.id {part:one_of(asked)}
-  AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND {fresh()}
-  AND coalesce({part:counted(total - n.processed | b)}, 0) <= 0;
+WHERE b.id {in:asked(id uuid)}
+  AND b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND {part:sees_commits}
+  AND coalesce((SELECT sum(n.total - n.processed) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) <= 0;
 
 -- name: open_batches
--- Batches that are not over, after :batch_id.
+-- Batches that are not over, after :batch_id. Batches that are set aside are left out until it is time to try them
+-- again.
 SELECT CAST(id AS text) AS id FROM {t}batches b
-WHERE finished_at IS NULL AND id > :batch_id AND {not_aside(b.id)}
+WHERE finished_at IS NULL AND id > :batch_id
+  AND (SELECT 1 FROM {t}set_aside a WHERE a.id = b.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL
 ORDER BY b.id
 LIMIT :n;
 
 -- name: hold_batches
--- Lock batches that are about to be sealed, cancelled or ended, or whose jobs an operator retries; also batches that are
--- over. The lock waits for transactions that add jobs, which an UPDATE alone would not.
+-- Lock batches that are about to be sealed, cancelled or ended, or whose jobs an operator retries (these may be over
+-- already). The lock waits for transactions that add jobs, which an UPDATE alone would not.
 SELECT CAST(b.id AS text) AS id FROM {t}batches b
-WHERE b.id {part:one_of(asked)}
+WHERE b.id {in:asked(id uuid)}
 ORDER BY b.id
-{lock()};
+FOR UPDATE;
 
 -- name: leave_batch
 -- Take these jobs out of their batch, which was pruned.
-UPDATE {t}jobs_live SET batch_id = NULL WHERE id {part:one_of(gone)};
+UPDATE {t}jobs_live SET batch_id = NULL WHERE id {in:gone(id uuid)};
 
 -- name: end_batches
--- End batches that are locked and complete; returns their `on_end`. The first that holds is the state: the batch was
--- cancelled; a job is dead or expired (failed); a job was cancelled (cancelled); else all succeeded.
+-- End batches that are locked and complete; returns their `on_end`. The state is cancelled if the batch was cancelled;
+-- else failed if a job is dead or expired; else cancelled if a job was cancelled; else succeeded.
 UPDATE {t}batches
-SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-                 WHEN {part:counted(failed | {t}batches)} > 0 THEN 'failed'
-                 WHEN {part:counted(cancelled | {t}batches)} > 0 THEN 'cancelled'
-                 ELSE 'succeeded' END,
+SET state = CASE
+        WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+        WHEN (SELECT sum(n.failed) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN 'failed'
+        WHEN (SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0 THEN 'cancelled'
+        ELSE 'succeeded' END,
     started_at = coalesce(started_at, {now}), finished_at = {now}, reopened_at = NULL, ended_once = TRUE
-WHERE id {part:one_of(asked)}
+WHERE id {in:asked(id uuid)}
 RETURNING CAST(id AS text) AS id, on_end;
 
 -- name: set_end_job
@@ -118,24 +127,24 @@ RETURNING CAST(id AS text) AS id, on_end;
 UPDATE {t}batches SET end_job = :job_id WHERE id = :batch_id;
 
 -- name: reopen_batches
--- Reopen batches whose jobs an operator retries. A cancelled batch stays cancelled as long as it has a cancelled job; the
--- retried jobs are no longer in the counters.
+-- Reopen batches whose jobs an operator retries. A cancelled batch stays cancelled as long as it has a cancelled job;
+-- the retried jobs are no longer in the counters.
 UPDATE {t}batches
 SET state = 'running', finished_at = NULL, reopened_at = {now},
     cancelled_at = CASE
-        WHEN {part:counted(cancelled | {t}batches)} > 0 THEN cancelled_at
-        END
-WHERE id {part:one_of(asked)} AND finished_at IS NOT NULL;
+        WHEN (SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = {t}batches.id) > 0
+        THEN cancelled_at END
+WHERE id {in:asked(id uuid)} AND finished_at IS NOT NULL;
 
 -- part: batches
--- Batches with their counters.
+-- Batches with their counters. A batch without jobs has no counter rows, and the sums are then NULL.
 SELECT CAST(b.id AS text) AS id, b.name, b.owner, b.state, b.sealed_at IS NOT NULL AS sealed,
        {time(b.created_at)} AS created_at, {time(b.started_at)} AS started_at, {time(b.finished_at)} AS finished_at,
-       coalesce({part:counted(total | b)}, 0) AS total,
-       coalesce({part:counted(processed | b)}, 0) AS processed,
-       coalesce({part:counted(failed | b)}, 0) AS failed,
-       coalesce({part:counted(cancelled | b)}, 0) AS cancelled,
-       coalesce({part:counted(expired | b)}, 0) AS expired,
+       coalesce((SELECT sum(n.total) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS total,
+       coalesce((SELECT sum(n.processed) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS processed,
+       coalesce((SELECT sum(n.failed) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS failed,
+       coalesce((SELECT sum(n.cancelled) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS cancelled,
+       coalesce((SELECT sum(n.expired) FROM {t}batch_counts n WHERE n.batch_id = b.id), 0) AS expired,
        (SELECT n.last_error FROM {t}batch_counts n WHERE n.batch_id = b.id AND n.last_error IS NOT NULL
         ORDER BY n.last_error_at DESC LIMIT 1) AS last_error,
        CAST(b.parent_id AS text) AS parent_id, CAST(b.end_job AS text) AS end_job
@@ -156,5 +165,11 @@ ORDER BY b.id DESC
 LIMIT :n;
 
 -- name: prune_batches
--- Batches that ended more than -:ago seconds ago, with their counters.
-{part:prune(batches | id | finished_at < {after(:ago)} ORDER BY finished_at LIMIT :n)};
+-- Delete batches that ended more than -:ago seconds ago, and with them their counters.
+DELETE FROM {t}batches
+WHERE id IN (
+    SELECT id FROM {t}batches
+    WHERE finished_at < {after(:ago)}
+    ORDER BY finished_at
+    LIMIT :n)
+RETURNING 1 AS pruned;

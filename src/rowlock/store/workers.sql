@@ -1,14 +1,16 @@
 -- Workers and queues, in the order of store/workers.py. The leases of jobs do not depend on these rows.
 
 -- name: register_worker
--- Register a worker.
-INSERT INTO {t}workers (id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
+-- Register a worker. One that is registered already gets its new queues and tasks, and its lease is renewed.
+INSERT INTO {t}workers (
+    id, hostname, pid, version, queues, tasks, pool_size, running, idle, bell, started_at, seen_at, expires_at)
 VALUES (:id, :hostname, :pid, :version, :queues, :tasks, :pool_size, 0, FALSE, :address, {now}, {now}, {after(:lease)})
 ON CONFLICT (id) DO UPDATE
 SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
 
 -- name: worker_seen
--- Renew a worker's row, with how many jobs it runs; returns the stop that an operator has requested. No row if it is gone.
+-- Renew a worker's row, with how many jobs it runs; returns the stop that an operator has requested. No row if it is
+-- gone.
 UPDATE {t}workers
 SET seen_at = {now}, expires_at = {after(:lease)}, running = :running, memory_bytes = coalesce(:memory, memory_bytes)
 WHERE id = :id
@@ -23,9 +25,16 @@ UPDATE {t}workers SET idle = :idle, seen_at = {now}, expires_at = {after(:lease)
 DELETE FROM {t}workers WHERE id = :id;
 
 -- name: forget_workers
--- Delete workers whose lease expired more than an hour ago, oldest first, at most :n. Every enqueue looks for idle workers in
--- this table, so it must stay small.
-{part:prune(workers | id | expires_at < {after(-3600)} ORDER BY expires_at LIMIT :n {skip_locked()})};
+-- Delete up to :n workers whose lease expired more than an hour ago, oldest first. Every enqueue looks for idle workers
+-- in this table, so it must stay small.
+DELETE FROM {t}workers
+WHERE id IN (
+    SELECT id FROM {t}workers
+    WHERE expires_at < {after(-3600)}
+    ORDER BY expires_at
+    LIMIT :n
+    FOR UPDATE SKIP LOCKED)
+RETURNING 1 AS pruned;
 
 -- name: list_workers
 -- Every known worker, living ones first.
@@ -49,7 +58,7 @@ RETURNING id;
 SELECT id, version FROM {t}workers WHERE id = :id;
 
 -- name: pause_queue
--- Pause a queue: no job of it is claimed; running jobs go on.
+-- Pause a queue: none of its jobs is claimed; running jobs continue.
 INSERT INTO {t}queues (name, paused_at) VALUES (:name, {now})
 ON CONFLICT (name) DO UPDATE SET paused_at = coalesce({t}queues.paused_at, excluded.paused_at);
 

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rowlock.app import Rowlock
 from rowlock.client.context import Context
@@ -33,8 +33,8 @@ from rowlock.core.job import Claimed, Job
 from rowlock.core.states import FINAL
 from rowlock.store.engine.ids import new_id, new_token
 from rowlock.store.jobs import claim
-from rowlock.store.read import reads
-from rowlock.store.read.reads import JobFilter
+from rowlock.store.read import search
+from rowlock.store.read.filter import JobFilter
 
 __all__ = ["Ran", "Testing", "run", "testing"]
 
@@ -59,7 +59,7 @@ async def run(
     ran = Ran()
     text = task.arguments.pack((), arguments)
     job = _pretend(task, text, attempt)
-    ctx = Context(cast(Rowlock, task.app), job, report=lambda *told: ran.progress.append(told), resources=resources)
+    ctx = Context(task.app, job, report=lambda *told: ran.progress.append(told), resources=resources)
     given = (ctx,) if task.takes_context else ()
     own = ctx.own_transaction
     with own.inside():
@@ -136,7 +136,7 @@ class Testing:
         """
         names = sorted(self.app.registry.all())
         served = queues or sorted({task.options.queue for task in self.app.registry.all().values()} | {"default"})
-        lanes = [claim.Lane(queue, name) for queue in served for name in names]
+        lanes = [claim.Range(queue, name) for queue in served for name in names]
         store = await self.app.store()
         seen = {job.id for job in await self._finished()}
         deadline = time.monotonic() + timeout
@@ -155,14 +155,14 @@ class Testing:
     async def _finished(self) -> list[Job]:
         store = await self.app.store()
         wanted = JobFilter(states=tuple(FINAL))
-        found = await store.run(reads.list_jobs(wanted, 10_000))
+        found = await store.run(search.list_jobs(wanted, 10_000))
         return sorted(found, key=lambda job: job.id)
 
     async def enqueued(self, task: Task[..., Any, Any] | str | None = None, **arguments: Any) -> list[Job]:
         """Jobs in any state, oldest first, of `task` (None: of all) whose arguments include the given ones."""
         name = task.name if isinstance(task, Task) else task
         store = await self.app.store()
-        found = await store.run(reads.list_jobs(JobFilter(task=name), 10_000))
+        found = await store.run(search.list_jobs(JobFilter(task=name), 10_000))
         return [job for job in reversed(found) if all(job.args.get(key) == value for key, value in arguments.items())]
 
     async def assert_enqueued(self, task: Task[..., Any, Any] | str, **arguments: Any) -> JobHandle[Any]:

@@ -23,7 +23,7 @@ from rowlock.signals.metrics import Sample, Samples
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import tasks
 from rowlock.store.schedules import dispatchers, fire, schedules
-from rowlock.store.upkeep import bad_rows
+from rowlock.store.upkeep import bad_rows, clock_repair
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
 
@@ -198,7 +198,7 @@ class Dispatcher:
         if self._now() < self._put_right_at:
             return
         self._put_right_at = self._now() + PUT_RIGHT_SECONDS
-        while names := await self._store.run(fire.put_right(MOST)):
+        while names := await self._store.run(clock_repair.put_schedules_right(MOST)):
             shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
             log.warning(
                 "the database's clock was ahead and was set back; schedules go on by it as it is now: %s", shown

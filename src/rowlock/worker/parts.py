@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from rowlock.client.client import Client
+from rowlock.core.claiming.plan import Plan
 from rowlock.core.config import WorkerSettings
 from rowlock.signals.meters import TimedStore
 from rowlock.store.engine.store import Store
@@ -23,8 +24,7 @@ from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.attempt.progress_writer import ProgressWriter
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
-from rowlock.worker.claim.claimer import Claimer
-from rowlock.worker.claim.planner import Planner
+from rowlock.worker.claim.claimer import Claimer, WorkerClaims
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import Registration
 from rowlock.worker.settle.batches import BatchMarks
@@ -57,34 +57,33 @@ class Parts:
         if self.meter is not None:
             store = cast(Store, TimedStore(store, self.meter))
         self.loops = Loops(store.outage)
-        self.planner = Planner(
+        plan = Plan.of(
             settings,
             prefetchable=[name for name in tasks if name not in in_process],
             in_process=in_process,
             parallel=store.writers > 1,
         )
-        self.slots = Slots(worker, settings.pool_size, self.planner, self.watcher)
+        claims = WorkerClaims(worker, settings.lease_seconds)
+        self.claimer = Claimer(store, plan, claims, registration, self.watcher)
+        self.slots = self.claimer.slots = Slots(worker, settings.pool_size, self.claimer, self.watcher)
         progress, self._lines = ProgressBook(store), JobLines(store)
-        self.settler = Settler(store, app.keep, self.slots, self.planner, progress, self.watcher)
+        self.settler = Settler(store, app.keep, self.slots, self.claimer, progress, self.watcher)
         self.stopping = Stopping(self.slots, self.settler)
         self._progress_writer = ProgressWriter(progress, self.stopping)
-        self.heart = Heart(app, settings, self.slots, self.stopping, registration, store.outage, self.planner, pool)
+        self.heart = Heart(app, settings, self.slots, self.stopping, registration, store.outage, self.claimer, pool)
         self.batches = BatchMarks(store, self.loops)
-        self.executor = Executor(
+        self.executor = self.claimer.executor = Executor(
             app,
             self.slots,
             resources,
-            planner=self.planner,
+            claimer=self.claimer,
             settler=self.settler,
             stopping=self.stopping,
             progress=progress,
             lines=self._lines,
             batches=self.batches,
         )
-        self.claimer = Claimer(
-            store, self.slots, self.executor, self.planner, registration, self.watcher, settings.lease_seconds
-        )
-        self.sweeper = Sweeper(store, settings, app.keep, self.heart, self.planner, self.watcher)
+        self.sweeper = Sweeper(store, settings, app.keep, self.heart, self.claimer, self.watcher)
 
     def start_loops(self, claims: bool) -> None:
         """Begin to settle and, with `claims`, to claim and to do what keeps the database tidy."""
@@ -103,7 +102,7 @@ class Parts:
     def woken(self, what: str) -> None:
         """A wake-up has come from the database. Before the loops start it changes nothing: they look at everything."""
         if what == "work":
-            self.planner.woken()
+            self.claimer.woken()
         elif what in ("cancel", f"cancel:{self._worker}"):
             self.loops.spawn(self._look_for_cancels())
 

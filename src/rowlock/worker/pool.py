@@ -153,12 +153,12 @@ class WorkerPool:
     @property
     def idle(self) -> bool:
         """Whether this worker holds no job, and its last claim found none."""
-        return not self.slots.held and not self.slots.occupied and self._parts.planner.plan.idle
+        return not self.slots.held and not self.slots.occupied and self._parts.claimer.plan.idle
 
     @property
     def held_up(self) -> bool:
         """Whether this worker holds no job although jobs are ready, because their sources are closed."""
-        return self.idle and self._parts.planner.plan.sources.all_closed
+        return self.idle and self._parts.claimer.plan.sources.all_closed
 
     # --- stop
 

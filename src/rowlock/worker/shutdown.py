@@ -37,7 +37,7 @@ class Shutdown:
         is not yet written."""
         parts, slots, stopping = self._parts, self._parts.slots, self._parts.stopping
         self.begun, self._deadline = True, time.monotonic() + grace
-        parts.planner.close()
+        parts.claimer.close()
         slots.closed = True
         await parts.loops.finish("claim", timeout=min(grace, CLAIM_SECONDS))
         await self._give_back_unstarted(LEAVE_SECONDS)

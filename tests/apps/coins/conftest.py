@@ -13,7 +13,7 @@ import pytest
 
 from rowlock import FakeClock, Rowlock
 from rowlock.core.job import Job
-from rowlock.store.jobs.claim import Lane, work_left
+from rowlock.store.jobs.claim import Range, work_left
 from rowlock.testing import CLOSED_SECONDS, Testing
 from rowlock_apps.coins import Coins
 from rowlock_apps.coins.answer_cache import AnswerCache
@@ -71,7 +71,7 @@ class OneWorker(Testing):
             options = {"pool_size": 1, "poll_interval_seconds": 0.02, "shutdown_timeout_seconds": 5}
             self._pool = await self._exits.enter_async_context(self.app.worker(**options))
         self._pool._parts.woken("work")  # it has seen closed sources, and cannot know that the clock was moved
-        store, lanes = await self.app.store(), [Lane("coins", "coins.scrape")]
+        store, lanes = await self.app.store(), [Range("coins", "coins.scrape")]
         closed_since = deadline = time.monotonic()
         while await store.run(work_left(lanes)):
             closed_since = closed_since if self._pool.held_up else time.monotonic()

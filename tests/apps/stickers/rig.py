@@ -69,7 +69,7 @@ class Shop:
 
     async def claim(self, worker: str, lease: float, app: Rowlock = app) -> list[str]:
         """A worker that takes a drawing and is never heard of again; answers the ids of what it took."""
-        lanes = [claim.Lane("stickers", "stickers.draw")]
+        lanes = [claim.Range("stickers", "stickers.draw")]
         await (await app.store()).run(claim.promote(100))
         return [
             job.id for job in await (await app.store()).run(claim.claim(worker, str(uuid.uuid4()), lanes, 1, lease))

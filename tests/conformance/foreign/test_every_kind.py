@@ -128,7 +128,7 @@ def test_a_repeatable_read_transaction_may_enqueue(kind, url, outside, task) -> 
 
 def test_rows_come_back_as_from_our_own_connections(kind, url, outside, task) -> None:
     job_id, token = new_id(), new_id()
-    claiming = claim.claim("worker-1", token, [claim.Lane("default", task)], 10, 60)
+    claiming = claim.claim("worker-1", token, [claim.Range("default", task)], 10, 60)
     new = NewJob(task, backoff=fixed(minutes=5).to_json())
     _, claimed = use(kind(url), enqueue.enqueue([(job_id, json.dumps(TRICKY))], new), claiming)
     assert [(job.id, job.token, job.attempt) for job in claimed] == [(job_id, token, 1)]

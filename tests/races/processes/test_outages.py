@@ -156,7 +156,7 @@ async def test_a_success_that_waited_for_another_write_to_its_job_leaves_one_row
 ) -> None:
     race = postgres_race
     (job_id,) = await race.enqueue("work")
-    (job,) = await race.store.run(claim.claim("worker", new_token(), [claim.Lane("default", "work")], 1, 60))
+    (job,) = await race.store.run(claim.claim("worker", new_token(), [claim.Range("default", "work")], 1, 60))
     with psycopg.connect(race.url) as writer:
         writer.execute(f"UPDATE rowlock.jobs_live SET {write} WHERE id = %s", (job_id,))
         settling = asyncio.create_task(race.store.run(settle.succeed([(job.id, job.token, None)], settle.Keep())))

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rowlock.core.states import LIVE
 from rowlock.store.engine.operation import Call, Steps, dialect, operation
 from rowlock.store.engine.records import record
-from rowlock.store.read import reads
-from rowlock.store.read.reads import JobFilter
 
 
 class Begun(NamedTuple):
@@ -74,7 +71,7 @@ def forget(request: Begun) -> Steps[None]:
 @operation(read=True)
 def unfinished(owner: str, most: int) -> Steps[int]:
     """How many jobs of an owner are not finished; `most` means that many or more."""
-    return (yield from reads.count(JobFilter(states=tuple(sorted(LIVE)), owner=owner), most).start())
+    return int((yield Call("unfinished_jobs", owner=owner, n=most))[0].number)
 
 
 @operation()

@@ -29,8 +29,18 @@ DELETE FROM {t}requests WHERE owner = :owner AND key = :key AND claim = :claim A
 
 -- name: prune_requests
 -- Delete requests whose time is over, at most :n.
-{part:prune(requests | owner, key | expires_at <= {now} LIMIT :n {skip_locked()})};
+DELETE FROM {t}requests
+WHERE (owner, key) IN (
+    SELECT owner, key FROM {t}requests
+    WHERE expires_at <= {now}
+    LIMIT :n
+    FOR UPDATE SKIP LOCKED)
+RETURNING 1 AS pruned;
 
 -- name: lock_owner [postgres]
 -- Serialise transactions that count an owner's jobs and then add one. An advisory lock, because owners have no rows.
 SELECT pg_advisory_xact_lock(hashtext('rowlock.owner'), hashtext(:owner));
+
+-- name: unfinished_jobs
+-- How many jobs of an owner are not finished, up to :n.
+SELECT count(*) AS number FROM (SELECT 1 FROM {t}jobs_live j WHERE j.owner = :owner LIMIT :n) found;

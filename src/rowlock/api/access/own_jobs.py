@@ -18,10 +18,10 @@ from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs.cancel import CancelAnswer
 from rowlock.store.jobs.transitions import Keep
-from rowlock.store.read import reads
+from rowlock.store.read import reads, search
 from rowlock.store.read.explain import Explanation
 from rowlock.store.read.explain import explain as explain_job
-from rowlock.store.read.reads import JobFilter
+from rowlock.store.read.filter import JobFilter
 
 
 class Everyone(Enum):
@@ -47,7 +47,7 @@ def page(
 ) -> Steps[list[Job]]:
     """The owner's newest jobs that fit: after the first `skip`, or older than the job `before`."""
     wanted = JobFilter(states=states, task=task, owner=None if owner is EVERYONE else owner)
-    ids = yield from reads.newest_ids(wanted, skip + limit, before).start()
+    ids = yield from search.newest_ids(wanted, skip + limit, before).start()
     return (yield from reads.by_ids(ids[skip:]).start()) if ids[skip:] else []
 
 

@@ -10,16 +10,16 @@ VALUES (:id, :hash, :hint, :owner, :scope, :job_id, {now}, {after(:ttl)});
 CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, {time(created_at)} AS created_at,
        {time(expires_at)} AS expires_at, {time(revoked_at)} AS revoked_at
 
--- part: good(token)
--- This token is neither revoked nor expired, nor is the token revoked that a session was made from: a revoke does not see
+-- part: good
+-- The token `t` is neither revoked nor expired, nor is the token revoked that a session was made from: a revoke does not see
 -- a session that is being opened at the same moment.
-{token}.revoked_at IS NULL AND coalesce({token}.expires_at > {now}, TRUE)
-  AND (SELECT p.revoked_at FROM {t}tokens p WHERE p.id = {token}.made_from) IS NULL
+t.revoked_at IS NULL AND coalesce(t.expires_at > {now}, TRUE)
+  AND (SELECT p.revoked_at FROM {t}tokens p WHERE p.id = t.made_from) IS NULL
 
 -- name: find_token
 -- The token or session with this hash, if it is good now.
 SELECT {part:token} FROM {t}tokens t
-WHERE hash = :hash AND kind = :kind AND {part:good(t)};
+WHERE hash = :hash AND kind = :kind AND {part:good};
 
 -- name: list_tokens
 -- Tokens that people made, and sessions, newest first. Tokens of single jobs are left out: there may be very many, and they
@@ -44,17 +44,24 @@ RETURNING CAST(id AS text) AS id, hint;
 SELECT CAST(t.id AS text) AS id
 FROM {rows:asked(id uuid)}
 CROSS JOIN {t}tokens t
-WHERE t.id = asked.id AND {part:good(t)};
+WHERE t.id = asked.id AND {part:good};
 
 -- name: any_token
 -- Whether there is a token at all that is good now.
 SELECT 1 AS found FROM {t}tokens t
-WHERE job_id IS NULL AND {part:good(t)}
+WHERE job_id IS NULL AND {part:good}
 LIMIT 1;
 
 -- name: prune_tokens
 -- Tokens that ended more than a day ago, in a bounded batch.
-{part:prune(tokens | id | expires_at < {after(-86400)} ORDER BY expires_at LIMIT :n {skip_locked()})};
+DELETE FROM {t}tokens
+WHERE id IN (
+    SELECT id FROM {t}tokens
+    WHERE expires_at < {after(-86400)}
+    ORDER BY expires_at
+    LIMIT :n
+    FOR UPDATE SKIP LOCKED)
+RETURNING 1 AS pruned;
 
 -- name: create_link
 -- Store a login link by its hash.
@@ -83,7 +90,7 @@ INSERT INTO {t}tokens (id, hash, hint, owner, scope, kind, made_from, created_at
 SELECT :id, :hash, :hint, t.owner, t.scope, 'session', t.id, {now},
        CASE WHEN t.expires_at < {after(:ttl)} THEN t.expires_at ELSE {after(:ttl)} END
 FROM {t}tokens t
-WHERE t.hash = :token AND t.kind = 'token' AND t.job_id IS NULL AND {part:good(t)}
+WHERE t.hash = :token AND t.kind = 'token' AND t.job_id IS NULL AND {part:good}
 RETURNING {part:token};
 
 -- name: create_ticket
@@ -99,5 +106,5 @@ DELETE FROM {t}tickets WHERE expires_at < {now};
 -- Use up a ticket, if it and the token that asked for it are good now: a second use finds no row.
 DELETE FROM {t}tickets
 WHERE hash = :hash AND expires_at > {now}
-  AND (token_id IS NULL OR token_id IN (SELECT t.id FROM {t}tokens t WHERE {part:good(t)}))
+  AND (token_id IS NULL OR token_id IN (SELECT t.id FROM {t}tokens t WHERE {part:good}))
 RETURNING owner, scope, CAST(token_id AS text) AS token_id, CAST(job_id AS text) AS job_id, good_until;

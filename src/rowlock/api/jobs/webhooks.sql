@@ -1,4 +1,4 @@
--- Webhooks and their secrets, in the order of webhooks.py. A trigger enqueues the deliveries: see migration 0016.
+-- Webhooks and their secrets, in the order of webhooks.py. A trigger of jobs_finished enqueues the deliveries.
 
 -- name: add_webhook
 -- The webhook of a job that this transaction creates.
@@ -26,7 +26,7 @@ WHERE job_id IN (
       AND NOT EXISTS (
           SELECT 1 FROM {t}webhook_deliveries d JOIN {t}jobs_live j ON j.id = d.delivery_id WHERE d.job_id = w.job_id)
     LIMIT :n
-    {skip_locked(w)})
+    FOR UPDATE OF w SKIP LOCKED)
 RETURNING job_id;
 
 -- name: end_webhook_secrets

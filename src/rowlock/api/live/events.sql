@@ -1,4 +1,4 @@
--- Events for clients that watch jobs, in the order of events.py. Triggers write the rows: see migration 0012.
+-- Events for clients that watch jobs, in the order of events.py. Triggers of the jobs' tables write the rows.
 
 -- name: event_bounds
 -- The largest id of a deleted event, and the newest event.
@@ -120,8 +120,13 @@ ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
 DELETE FROM {t}event_listeners WHERE id = :id OR expires_at < {after(-3600)};
 
 -- name: prune_events
--- Delete events older than -:ago seconds (by default an hour: that long a client may be away and go on without a gap), at
--- most :n. The newest event always stays: its id tells whether a client that
--- comes back has missed some.
-{part:prune(events | id
-    | at < {after(coalesce(CAST(:ago AS double precision), -3600))} AND id < (SELECT max(id) FROM {t}events) ORDER BY id LIMIT :n {skip_locked()})};
+-- Delete events older than -:ago seconds, at most :n; by default an hour, for which a client may be away and go on without
+-- a gap. The newest event always stays: its id tells whether a client that comes back has missed some.
+DELETE FROM {t}events
+WHERE id IN (
+    SELECT id FROM {t}events
+    WHERE at < {after(coalesce(CAST(:ago AS double precision), -3600))} AND id < (SELECT max(id) FROM {t}events)
+    ORDER BY id
+    LIMIT :n
+    FOR UPDATE SKIP LOCKED)
+RETURNING 1 AS pruned;

@@ -86,8 +86,8 @@ class View:
 class Changes:
     """Reads the state of queues and recent jobs while somebody watches, and tells each client what has changed."""
 
-    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
-        self._store = store
+    def __init__(self, store: Callable[[], Awaitable[Store]], changed: Callable[[], None] = lambda: None) -> None:
+        self._store, self._changed = store, changed
         self._views: set[View] = set()
         self._reading: Reading | None = None
         self._task: asyncio.Task[None] | None = None
@@ -137,6 +137,8 @@ class Changes:
         panels = {PANEL_OF.get(name, name) for name, mark in marks.items() if mark != before.marks.get(name)}
         panels |= {"now", "queues"} if changed_queues else set()
         panels |= {"now", "jobs"} if changed_jobs else set()
+        if panels:
+            self._changed()  # before clients read the pages again
         for view in self._views:
             if first:
                 view.begin(self._reading)

@@ -17,8 +17,7 @@ from rowlock.store.audit import Actor
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.jobs import bulk
 from rowlock.store.read import reads
-from rowlock.store.read.reads import JobFilter
-from rowlock.store.read.search import Ids
+from rowlock.store.read.filter import JobFilter
 
 Action = Literal["retry", "cancel", "runNow", "delete"]
 
@@ -45,11 +44,11 @@ async def preview_change(service: Serving, actor: Acting, body: PreviewShape) ->
     jobs that have changed since are left alone."""
     if (body.ids is None) == (body.filter is None):
         raise Refusal("INVALID_REQUEST", errors=[("filter", "give ids or a filter")])
-    wanted, within = body.filter.read() if body.filter is not None else (JobFilter(), Ids())
+    wanted = JobFilter() if body.filter is None else body.filter.read()
     ids = None if body.ids is None else [known for job_id in body.ids if (known := valid_id(job_id)) is not None]
-    prepared = await service.look(bulk.prepare(body.action, wanted, ids, within))
+    prepared = await service.look(bulk.prepare(body.action, wanted, ids))
     secret = tokens.new_secret()
-    await service.run(bulk.remember(tokens.hash_of(secret), body.action, prepared, actor, within))
+    await service.run(bulk.remember(tokens.hash_of(secret), body.action, prepared, actor))
     sample = await service.look(reads.by_ids(prepared.sample)) if prepared.sample else []
     return {
         "token": secret,

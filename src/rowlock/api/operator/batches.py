@@ -16,7 +16,7 @@ from rowlock.store import batches
 from rowlock.store.batches import BatchRow
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.read import relatives, search
-from rowlock.store.read.reads import LAST_ID, JobFilter
+from rowlock.store.read.filter import LAST_ID, JobFilter
 from rowlock.store.read.relatives import Relative, Relatives
 
 router = operator_router()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import AsyncIterator, Iterable, Mapping
-from datetime import UTC, datetime, timedelta
-from enum import Enum
+from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -18,7 +16,7 @@ from rowlock.api.context import Acting as Acting
 from rowlock.api.context import Who, api_router, must_change
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, Shape
-from rowlock.core.durations import parse_duration
+from rowlock.core import jsonable as core
 from rowlock.core.errors import (
     BatchNotFound,
     InvalidArguments,
@@ -29,10 +27,10 @@ from rowlock.core.errors import (
     WorkerNotFound,
 )
 from rowlock.core.job import Job
+from rowlock.core.moments import parse_moment_or_ago
 from rowlock.store.read.search import Counted
 
 READS = ("GET", "HEAD")
-FIRST_MOMENT, LAST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
 async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
@@ -84,20 +82,11 @@ def existing(job: Job | None) -> Job:
 
 
 def moment_before(text: str, field: str) -> datetime:
-    """A moment: an ISO time, or a duration before now such as 2h. It lies between 1970 and 2199: outside there are no
-    jobs, and at the edge of Python's calendar a time cannot be converted to another zone."""
-    ago = parse_duration(text)
-    if ago is not None:
-        return max(FIRST_MOMENT, datetime.now(UTC) - timedelta(seconds=min(ago, 3_153_600_000)))
+    """A moment: an ISO time, or a duration before now such as 2h."""
     try:
-        found = datetime.fromisoformat(text.strip().replace(" ", "+"))  # a plus sign in an address is a space
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise Refusal(
-            "INVALID_REQUEST", errors=[(field, "must be an ISO time with its zone, or a time ago such as 2h")]
-        )
-    return min(max(FIRST_MOMENT, found), LAST_MOMENT)
+        return parse_moment_or_ago(text)
+    except InvalidArguments as error:
+        raise Refusal("INVALID_REQUEST", errors=[(field, str(error))]) from None
 
 
 def rows(records: Iterable[Any], zone: ZoneInfo) -> Rows:
@@ -113,20 +102,7 @@ def record(one: Any, zone: ZoneInfo) -> dict[str, Any]:
 
 def jsonable(value: Any, zone: ZoneInfo) -> Any:
     """A record as JSON: camelCase names, times in the zone of the API."""
-    if dataclasses.is_dataclass(value):
-        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return {to_camel(name): jsonable(inner, zone) for name, inner in fields.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {to_camel(name): jsonable(inner, zone) for name, inner in zip(value._fields, value, strict=True)}
-    if isinstance(value, datetime):
-        return value.astimezone(zone).isoformat()
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(inner, zone) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [jsonable(inner, zone) for inner in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+    return core.jsonable(value, lambda at: at.astimezone(zone).isoformat(), to_camel)
 
 
 def total(counts: Iterable[Counted]) -> dict[str, Any]:

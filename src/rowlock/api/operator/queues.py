@@ -15,7 +15,6 @@ from rowlock.core.option_checks import name as checked_name
 from rowlock.store import audit, workers
 from rowlock.store.audit import Actor
 from rowlock.store.read import counters, failures
-from rowlock.store.read.counts import read_queues
 from rowlock.store.workers import StopHow
 
 MINUTES = 30
@@ -26,19 +25,18 @@ router = operator_router(NameRoute)
 @router.get("/queues")
 async def queues(service: Serving) -> Rows:
     """Queues: how many jobs wait and run in each, the slots that serve it, and its last minutes."""
-    stats = await service.look(read_queues())
+    found = await service.snapshots.get()
     last = minute_of(datetime.now(UTC))
     ends = await service.look(counters.by_queue(last - timedelta(minutes=MINUTES - 1)))
     spread = await service.look(counters.spread(last - timedelta(minutes=59)))
-    serving = [worker for worker in await service.look(workers.workers()) if worker.alive]
     items = []
-    for queue in stats.queues:
-        mine = [worker for worker in serving if queue.name in worker.queues]
+    for queue in found.queues:
+        mine = [worker for worker in found.listed if worker.alive and queue.name in worker.queues]
         run, wait = spread.get(queue.name, ([], []))
         items.append(
             {
                 **record(queue, service.zone),
-                "exact": stats.exact,
+                "exact": found.exact,
                 "slots": sum(worker.pool_size for worker in mine),
                 "workers": len(mine),
                 "minutes": series(ends.get(queue.name, {}), last, MINUTES, service),

@@ -22,7 +22,7 @@ from rowlock.client.version import VERSION
 from rowlock.core.config import Settings
 from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN_PRIORITY
 from rowlock.store import audit
-from rowlock.store.engine.migrate import migrations
+from rowlock.store.engine.migrate import schema
 from rowlock.store.engine.store import dialect_of
 from rowlock.store.read.about import about
 
@@ -46,7 +46,7 @@ async def settings(service: Serving) -> dict[str, Any]:
     """What this server runs with. Workers may have other settings: each process reads its own."""
     given, found = service.client.settings, await service.look(about())
     dialect = dialect_of(given.database)
-    code = migrations(dialect.name)[-1].number
+    code = schema(dialect.name).migrations[-1].number
     known = await service.look(tokens.tokens(MOST_TOKENS + 1))
     secrets = await service.look(webhooks.secrets())
     shown = {

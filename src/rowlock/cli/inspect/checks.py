@@ -7,21 +7,22 @@ import re
 import secrets
 import time
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rowlock.cli.inspect.doctor import MAKE_ROOM, Finding
 from rowlock.cli.kit.failures import first_line
 from rowlock.cli.kit.output import counted
+from rowlock.client.version import VERSION
+from rowlock.core.durations import spell
 from rowlock.core.errors import StorageFull, StoreError
-from rowlock.core.states import State
-from rowlock.store import workers
-from rowlock.store.engine.migrate import migrations
+from rowlock.health import conditions as health
+from rowlock.store.engine import clock as database_clock
+from rowlock.store.engine import migrate
 from rowlock.store.engine.operation import Call, Steps, Wake, dialect, operation
 from rowlock.store.engine.store import Store
-from rowlock.store.read import reads
-from rowlock.store.read.explain import unknown_tasks
-from rowlock.store.upkeep import bad_rows, clock_repair
+from rowlock.store.read.snapshot import Snapshot
+from rowlock.store.workers import Worker
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -34,8 +35,7 @@ AGAIN_SECONDS = 0.2
 SKEW_WARN, SKEW_FAIL = 1.0, 30.0
 ROOM_WARN, ROOM_FAIL = 256 << 20, 8 << 20  # bytes
 FORBIDDEN = "42501"  # the role lacks a right
-RUNNING_LOOKED_AT = 10_000
-ROWS_SHOWN = 20
+WORKERS_SHOWN = 50
 
 
 def engine(about: dict[str, str]) -> Finding:
@@ -51,7 +51,7 @@ def engine(about: dict[str, str]) -> Finding:
 
 def schema(store: Store) -> Finding:
     """Name the newest migration. The schema fits this version, else the store would have refused to open."""
-    newest = migrations(store.engine)[-1]
+    newest = migrate.schema(store.engine).migrations[-1]
     return Finding("ok", "schema", f"migration {newest.title}, the newest this version knows")
 
 
@@ -115,38 +115,46 @@ def _wake_self(name: str, address: str | None) -> Steps[None]:
         yield Wake((address,), f"cancel:{name}")
 
 
-async def clock(store: Store) -> tuple[datetime, Finding]:
-    """The database's time, and a finding about how far this machine's clock differs from it."""
+async def clock(store: Store) -> Finding:
+    """How far does this machine's clock differ from the database's?"""
     before = datetime.now(UTC)
-    now = await store.run(clock_repair.now())
+    now = await store.run(database_clock.now())
     after = datetime.now(UTC)
     ahead = (before + (after - before) / 2 - now).total_seconds()
     level = "ok" if abs(ahead) < SKEW_WARN else "warn" if abs(ahead) < SKEW_FAIL else "fail"
     where = "ahead of" if ahead >= 0 else "behind"
     do = "" if level == "ok" else "set both clocks by NTP; leases use the database's clock alone"
-    return now, Finding(level, "clock", f"this machine is {abs(ahead):.1f} s {where} the database", do)
+    return Finding(level, "clock", f"this machine is {abs(ahead):.1f} s {where} the database", do)
 
 
-async def work(store: Store) -> list[Finding]:
-    """Are there jobs that cannot start: in queues without workers, of unregistered tasks, in paused queues?"""
-    alive = [worker for worker in await store.run(workers.workers()) if worker.alive]
-    served = {queue for worker in alive for queue in worker.queues}
-    waiting = await store.run(unknown_tasks())
-    slots = sum(worker.pool_size for worker in alive)
-    found = [Finding("ok", "workers", f"{len(alive)} alive, {counted(slots, 'slot')}")]
-    for queue in sorted({queue for queue, _, _ in waiting} - served):
-        number = sum(count for other, _, count in waiting if other == queue)
-        do = f"start one: rowlock worker --queues {queue}"
-        found.append(Finding("warn", "queues", f"no worker serves {queue!r}; jobs waiting: {number:,}", do))
-    for queue, task, number in waiting:
-        if queue in served:
-            text = f"no worker of {queue!r} has the task {task!r}; jobs waiting: {number:,}"
-            do = f"start a worker with code that has it, or: rowlock jobs cancel --task {task}"
-            found.append(Finding("fail", "tasks", text, do))
-    for queue, since in (await store.run(workers.paused_queues())).items():
-        text = f"{queue!r} has been paused since {since:%Y-%m-%d %H:%M} UTC"
-        found.append(Finding("warn", "queues", text, f"to go on: rowlock queues resume {queue}"))
-    return found
+def conditions(found: Snapshot) -> list[Finding]:
+    """What is wrong with workers, queues, tasks, sources, schedules, rows and leases; and what is well."""
+    wrong: dict[str, list[Finding]] = {}
+    for one in health.conditions(found):
+        level, check, *_ = health.CONDITIONS[one.kind]
+        wrong.setdefault(check, []).append(Finding(level, check, one.text, one.do))
+    running = sum(queue.running for queue in found.queues)
+    well = {
+        "workers": [Finding("ok", "workers", f"{found.workers} alive, {counted(found.slots, 'slot')}")],
+        "rows": [Finding("ok", "rows", "no row is set aside")],
+        "leases": [Finding("ok", "leases", f"{running:,} held, none expired")],
+    }
+    alive = [_worker(worker, found.at) for worker in found.listed[:WORKERS_SHOWN] if worker.alive]
+    return [
+        finding
+        for check in ("workers", "queues", "tasks", "worker", "sources", "schedules", "rows", "leases")
+        for finding in [*(alive if check == "worker" else ()), *wrong.get(check, well.get(check, ()))]
+    ]
+
+
+def _worker(worker: Worker, now: datetime) -> Finding:
+    """Does a worker run this version?"""
+    busy = f"{worker.running} of {worker.pool_size} slots in use, queues {', '.join(worker.queues)}"
+    if worker.version != VERSION:
+        what = f"{worker.id} runs version {worker.version}, this is {VERSION}; {busy}"
+        return Finding("warn", "worker", what, "finish the deploy: restart it with the new version")
+    ago = max(0.0, (now - worker.seen_at).total_seconds())
+    return Finding("ok", "worker", f"{worker.id}: {busy}, heard of {spell(ago)} ago")
 
 
 async def left_over_limits(app: Rowlock) -> list[Finding]:
@@ -154,31 +162,3 @@ async def left_over_limits(app: Rowlock) -> list[Finding]:
     left = await app.sources.left_over(app.settings.sources)
     text = f"limits not in the current config: {', '.join(left)}"
     return [Finding("warn", "sources", text, "to remove one: rowlock sources set NAME --reset")] if left else []
-
-
-async def rows(store: Store) -> list[Finding]:
-    """Are there rows that are set aside because an operation failed for them, or that wait for a time after 2199?"""
-    found = [
-        Finding("fail", "rows", f"{one.id} is set aside: {one.doing} failed for it, {one.error}", _mend(one))
-        for one in await store.run(bad_rows.listed(ROWS_SHOWN))
-    ]
-    for job_id, task in await store.run(reads.never_due(ROWS_SHOWN)):
-        text = f"{job_id} ({task}) waits for a time after 2199"
-        found.append(Finding("warn", "rows", text, f"set its run_after, or: rowlock jobs cancel {job_id}"))
-    return found or [Finding("ok", "rows", "no row is set aside")]
-
-
-def _mend(one: bad_rows.Aside) -> str:
-    again = f" (otherwise it is tried again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
-    return f"correct that row, then delete its entry in the table set_aside{again}"
-
-
-async def leases(store: Store, now: datetime, sweep: float) -> Finding:
-    """Are there expired leases that no sweep has ended?"""
-    running = await store.run(reads.list_jobs(reads.JobFilter(states=(State.RUNNING,)), RUNNING_LOOKED_AT))
-    horizon = now - timedelta(seconds=2 * sweep)
-    stuck = [job for job in running if job.lease_expires_at is not None and job.lease_expires_at < horizon]
-    if stuck:
-        text = f"{counted(len(stuck), 'lease')} expired at least two sweeps ago, and no worker has reclaimed the jobs"
-        return Finding("fail", "leases", text, "start a worker: any worker takes such jobs back")
-    return Finding("ok", "leases", f"{len(running):,} held, none expired")

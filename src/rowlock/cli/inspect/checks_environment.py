@@ -1,11 +1,9 @@
-"""More checks of `rowlock doctor`: workers, time zone data, result files, Redis, schedules and alerts."""
+"""More checks of `rowlock doctor`: time zone data, result files, Redis and alerts."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -13,42 +11,16 @@ from zoneinfo import ZoneInfo
 from rowlock.bridge import outbox
 from rowlock.cli.inspect.doctor import Finding
 from rowlock.cli.kit.output import counted
-from rowlock.client.version import VERSION
-from rowlock.core.config.alert_rules import parse_rules
-from rowlock.core.durations import spell
 from rowlock.core.errors import ConfigError
 from rowlock.health import alerts
-from rowlock.store import workers
-from rowlock.store.engine.store import Store
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.core.config import Settings
 
-WORKERS_SHOWN = 50
-NAMED = 5
 KNOWN_ZONES = ("Europe/Berlin", "Asia/Seoul", "America/New_York")
 OVERDUE_SECONDS = 60.0
 COUNT_LIMIT = 10_000
-LOOKED_AT = parse_rules({"late": {"when": "missed_ticks"}, "broken": {"when": "breaker_open"}})
-
-
-async def each_worker(store: Store, now: datetime) -> list[Finding]:
-    """One finding for each recent worker: does it send heartbeats, and does it run this version?"""
-    found = await store.run(workers.workers())
-    return [_worker(worker, now) for worker in found[:WORKERS_SHOWN]]
-
-
-def _worker(worker: workers.Worker, now: datetime) -> Finding:
-    ago = max(0.0, (now - worker.seen_at).total_seconds())
-    if not worker.alive:
-        what = f"{worker.id} has not been heard of for {spell(ago)}; its jobs are taken back by any live worker"
-        return Finding("warn", "worker", what, f"look for its process, pid {worker.pid} on {worker.hostname}")
-    busy = f"{worker.running} of {worker.pool_size} slots in use, queues {', '.join(worker.queues)}"
-    if worker.version != VERSION:
-        what = f"{worker.id} runs version {worker.version}, this is {VERSION}; {busy}"
-        return Finding("warn", "worker", what, "finish the deploy: restart it with the new version")
-    return Finding("ok", "worker", f"{worker.id}: {busy}, heard of {spell(ago)} ago")
 
 
 def zones(settings: Settings) -> Finding:
@@ -102,24 +74,6 @@ async def redis(app: Rowlock) -> list[Finding]:
     return [reached, Finding("fail", "outbox", text, "start one: rowlock bridge, or rowlock up")]
 
 
-async def schedules_and_sources(store: Store) -> list[Finding]:
-    """Are ticks late, and do breakers keep jobs from starting?"""
-    facts = await store.run(alerts.facts(LOOKED_AT))
-    found = []
-    if facts.late:
-        schedules = "a schedule has a tick that is" if len(facts.late) == 1 else "schedules have ticks that are"
-        longest = spell(max(facts.late.values()))
-        what = f"{schedules} due and not fired: {_names(facts.late)}, for {longest} by now"
-        found.append(Finding("fail", "schedules", what, "start a dispatcher: rowlock dispatch, or rowlock up"))
-    if facts.broken:
-        first, (_, error) = next(iter(facts.broken.items()))
-        because = f"; {first} failed last with: {error}" if error else ""
-        which = "a breaker is" if len(facts.broken) == 1 else "breakers are"
-        what = f"{which} open, and jobs wait for: {_names(facts.broken)}{because}"
-        found.append(Finding("warn", "sources", what, f"if it works again: rowlock sources resume {first}"))
-    return found
-
-
 async def alert_messages(app: Rowlock) -> list[Finding]:
     """Can alerts be sent, and do they arrive?"""
     settings = app.settings.alerts
@@ -138,9 +92,3 @@ async def alert_messages(app: Rowlock) -> list[Finding]:
         return [Finding("fail", "alerts", what, "check alerts.webhook_url; to try it: rowlock alerts test")]
     where = "log and webhook" if settings.webhook_url else "log"
     return [Finding("ok", "alerts", f"{counted(len(settings.rules), 'rule')}, told by {where}")]
-
-
-def _names(found: Iterable[str]) -> str:
-    names = list(found)
-    more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"

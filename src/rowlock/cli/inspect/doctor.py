@@ -10,7 +10,7 @@ import typer
 from rowlock.cli.kit.failures import FAILED, first_line
 from rowlock.cli.kit.output import on_terminal, printable, show_json
 from rowlock.cli.kit.target import DataTarget
-from rowlock.core.errors import ConfigError, SchemaError, StorageFull, StoreError
+from rowlock.core.errors import ConfigError, SchemaError, StorageFull, StoreError, UnreleasedSchema
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -44,6 +44,8 @@ def _examine(target: DataTarget) -> list[Finding]:
         return target.look(_findings)
     except ConfigError:
         raise
+    except UnreleasedSchema as error:
+        return [Finding("fail", "schema", first_line(str(error)))]
     except SchemaError as error:
         return [Finding("fail", "schema", first_line(str(error)), "run: rowlock migrate")]
     except StorageFull as error:
@@ -55,23 +57,19 @@ def _examine(target: DataTarget) -> list[Finding]:
 
 async def _findings(app: Rowlock) -> list[Finding]:
     from rowlock.cli.inspect import checks, checks_environment
+    from rowlock.store.read.snapshot import snapshot
 
     store, settings = await app.store(), app.settings
     about = await store.describe()
-    now, skew = await checks.clock(store)
     return [
         checks.engine(about),
         checks.schema(store),
         await checks.disk(store),
         checks.pooler(about, settings),
         await checks.wakeups(store, settings),
-        skew,
-        *await checks.work(store),
-        *await checks_environment.each_worker(store, now),
+        await checks.clock(store),
+        *checks.conditions(await store.run(snapshot())),
         *await checks.left_over_limits(app),
-        *await checks_environment.schedules_and_sources(store),
-        *await checks.rows(store),
-        await checks.leases(store, now, settings.worker.sweep_seconds),
         checks_environment.zones(settings),
         *([checks_environment.result_folder(settings)] if settings.results.url is None else []),
         *await checks_environment.redis(app),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from rowlock.cli.inspect.problems import data, lines
 from rowlock.cli.kit.failures import FAILED, complain
-from rowlock.cli.kit.output import cell, counted, record, show, show_json, words
+from rowlock.cli.kit.output import counted, record, show, show_json
 from rowlock.cli.kit.target import DataTarget
 from rowlock.cli.kit.times import duration
 from rowlock.cli.verbs import queues
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from rowlock.bridge.stats import BridgeNumbers
     from rowlock.store.engine.store import Store
     from rowlock.store.read.counts import FinishedStats, Stats
+    from rowlock.store.read.snapshot import Snapshot
 
 TIMES_SECONDS = 3600.0
 _P95 = {"wait_p95": None, "run_p95": None}
-UNKNOWN = ("queue", "task", "waiting")
-Held = Mapping[str, tuple[str, ...]]  # closed sources that ready jobs need, by queue
 
 
 def stats(
@@ -38,32 +37,31 @@ def stats(
     ] = None,
 ) -> None:
     """Show workers, queues and jobs that finished lately. Exit 1 if a given limit is exceeded."""
-    from rowlock.store.read.counts import LATELY_SECONDS, read_held_queues, read_stats
-    from rowlock.store.read.explain import unknown_tasks
+    from rowlock.core.config.alert_rules import AlertRule
+    from rowlock.health.conditions import conditions, see
+    from rowlock.store.read.counts import LATELY_SECONDS, read_stats
+    from rowlock.store.read.snapshot import snapshot
 
     longest = None if max_running is None else duration(max_running, "--max-running")
 
-    async def read(app: Rowlock) -> tuple[Stats, Held, Counts, list[tuple[str, str, int]], BridgeNumbers | None]:
+    async def read(app: Rowlock) -> tuple[Snapshot, Stats, Counts, BridgeNumbers | None]:
         store = await app.store()
-        return (
-            await store.run(read_stats()),
-            {} if max_queued is None else await store.run(read_held_queues()),
-            await _counts(store),
-            await store.run(unknown_tasks()),
-            await _bridge(app),
-        )
+        now = await store.run(snapshot())
+        return now, await store.run(read_stats(now)), await _counts(store), await _bridge(app)
 
-    found, held, counts, waiting, bridge = target.look(read)
-    unknown = [dict(zip(UNKNOWN, row, strict=True)) for row in waiting]
-    alerts = list(_alerts(found, held, max_queued, longest))
+    now, found, counts, bridge = target.look(read)
+    problems = conditions(now)
+    limits = [("queued", max_queued), ("running_seconds", longest)]
+    rules = [AlertRule(when, when, above) for when, above in limits if above is not None]
+    alerts = [f"alert: {one.text}" for rule in rules for one in see(rule, now).values()]
     if target.as_json:
         redis = {} if bridge is None else {"redis": record(bridge)}
-        show_json({**record(found), **counts._asdict(), "unknown_tasks": unknown, "alerts": alerts, **redis})
+        wrong = {"unknown_tasks": [one._asdict() for one in now.unknown], "problems": data(problems)}
+        show_json({**record(found), **counts._asdict(), **wrong, "alerts": alerts, **redis})
     else:
         _show(found, counts, LATELY_SECONDS)
-        if unknown:
-            print("\nNo live worker can run these jobs: none serves the queue, or none has the task.")
-            show(unknown, UNKNOWN, as_json=False, empty="")
+        if found_wrong := lines(problems):
+            print("", *found_wrong, sep="\n")
         if bridge is not None:
             _show_bridge(bridge)
         for alert in alerts:
@@ -119,26 +117,6 @@ def _show_bridge(found: BridgeNumbers) -> None:
     show(found.streams, ("stream", "group", "lag", "pending"), as_json=False, empty="no consumer groups")
 
 
-def _alerts(found: Stats, held: Held, max_queued: int | None, longest: float | None) -> Iterator[str]:
-    for queue in found.queues:
-        waiting = queue.queued + queue.retryable - queue.waiting
-        if max_queued is not None and waiting > max_queued:
-            jobs = "1 job waits" if waiting == 1 else f"{waiting} jobs wait"
-            if queue.paused:
-                do = f"it is paused: rowlock queues resume {queue.name}"
-            elif queue.name in held:
-                do = f"some wait for sources that are paused or failing ({', '.join(held[queue.name])})"
-            else:
-                do = "start more workers"
-            yield f"alert: {jobs} in the queue {queue.name}, more than {max_queued}: {do}"
-        running = queue.longest_running_seconds
-        if longest is not None and running is not None and running > longest:
-            yield (
-                f"alert: a job of the queue {queue.name} has been running for {running:.0f} s, more than {longest:.0f}:"
-                " its worker may hang"
-            )
-
-
 def _show(found: Stats, counts: Counts, lately: float) -> None:
     print(f"workers    {found.workers} alive, {counted(found.slots, 'slot')}")
     if counts.totals:
@@ -151,8 +129,6 @@ def _show(found: Stats, counts: Counts, lately: float) -> None:
             for task, states in found.finished_tasks.items():
                 if state in states:
                     print(f"           {states[state].count} of {task}{_mean(states[state])}")
-    for one in found.set_aside:
-        print(f"set aside  {one.id} since {words(one.since)}: {one.doing} failed: {cell(one.error)}")
     if not found.exact:
         print("Too many jobs to count them all: the numbers below are lower bounds.")
     print()

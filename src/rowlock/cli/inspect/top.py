@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rowlock.cli.inspect import problems
 from rowlock.cli.kit.output import on_terminal, record, show_json, show_table
 from rowlock.cli.kit.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
+    from rowlock.app import Rowlock
+    from rowlock.health.conditions import Condition
     from rowlock.store.read.overview import Overview
 
 
@@ -21,14 +24,12 @@ def top(
     every: Annotated[float, typer.Option(min=0.2, max=3600, help="Seconds between two pictures")] = 2.0,
 ) -> None:
     """Show queues, sources and workers live; q or Ctrl-C leaves. Off a terminal use --once or --json."""
-    from rowlock.store.read.overview import overview
-
     if once or target.as_json:
-        found = target.ask(overview())
+        found, wrong = target.look(read)
         if target.as_json:
-            show_json(record(found))
+            show_json({**record(found), "problems": problems.data(wrong)})
         else:
-            _print(found)
+            _print(found, wrong)
         return
     if not on_terminal():
         raise InvalidArguments("rowlock top needs a terminal; use --once for text or --json for data")
@@ -38,10 +39,21 @@ def top(
         target.look(lambda app: show(app, every))
 
 
-def _print(found: Overview) -> None:
+async def read(app: Rowlock) -> tuple[Overview, list[Condition]]:
+    """One picture: what happens, and what is wrong."""
+    from rowlock.health.conditions import conditions
+    from rowlock.store.read.overview import overview
+    from rowlock.store.read.snapshot import snapshot
+
+    store = await app.store()
+    now = await store.run(snapshot())
+    return await store.run(overview(now)), conditions(now)
+
+
+def _print(found: Overview, wrong: list[Condition]) -> None:
     from rowlock.cli.inspect import top_tables as view
 
-    print(view.header(found, *view.rates(found, None)))
+    print(view.header(found, *view.rates(found, None)), *problems.lines(wrong), sep="\n")
     for columns, rows in view.tables(found):
         if rows:
             print()

@@ -17,18 +17,22 @@ from rich.live import Live
 from rich.text import Text
 
 from rowlock.cli.inspect import top_tables as view
+from rowlock.cli.inspect.problems import lines
+from rowlock.cli.inspect.top import read
 from rowlock.core.errors import StoreError
-from rowlock.store.read.overview import Overview, overview
+from rowlock.health.conditions import Condition
+from rowlock.store.read.overview import Overview
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
-    from rowlock.store.engine.store import Store
+
+PROBLEMS = 5  # lines about what is wrong
 
 
 async def show(app: Rowlock, every: float) -> None:
     """Draw until a key or a signal ends it, also while a database that hangs is read. An outage of the database leaves
     the last picture, with the reason."""
-    drawing = asyncio.ensure_future(_draw(await app.store(), every, resized := asyncio.Event()))
+    drawing = asyncio.ensure_future(_draw(app, every, resized := asyncio.Event()))
 
     def leave() -> None:
         if not drawing.cancelling():  # a second key must not cut off how the read that was cancelled ends
@@ -40,21 +44,24 @@ async def show(app: Rowlock, every: float) -> None:
         drawing.result()
 
 
-async def _draw(store: Store, every: float, resized: asyncio.Event) -> None:
+async def _draw(app: Rowlock, every: float, resized: asyncio.Event) -> None:
     console = Console()
     found: Overview | None = None
     before: Overview | None = None
+    wrong: list[Condition] = []
     trouble = ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             if not resized.is_set():  # a resized window is drawn again with what is known
                 try:
-                    before, found, trouble = found, await store.run(overview()), ""
+                    (now, wrong), trouble = await read(app), ""
+                    before, found = found, now
                 except StoreError as error:
                     trouble = str(error).partition("\n")[0]
             resized.clear()
             if found is not None:
-                picture = view.picture(found, *view.rates(found, before), height=console.height - bool(trouble))
+                height = console.height - bool(trouble)
+                picture = view.picture(found, *view.rates(found, before), lines(wrong, PROBLEMS), height)
                 note = [Text(trouble, style="red", no_wrap=True)] if trouble else []
                 live.update(Group(picture, *note), refresh=True)
             elif trouble:

@@ -60,11 +60,10 @@ def tables(found: Overview) -> list[tuple[Sequence[str], list[tuple[str, ...]]]]
 def _queue(queue: QueueOverview) -> tuple[str, ...]:
     """What waits for its time is apart from what could start."""
     live = queue.live
-    ready = live.queued + live.retryable - live.waiting
     name = f"{printable(live.name)} (paused)" if live.paused else printable(live.name)
     return (
         name,
-        number(ready),
+        number(live.ready),
         number(live.waiting),
         number(live.running),
         span(live.oldest_ready_seconds),
@@ -80,14 +79,15 @@ def _source(source: BusySource) -> tuple[str, ...]:
     return printable(source.name), source.state, running, tokens, span(source.paused_for)
 
 
-def picture(found: Overview, per_second: float, failing: float, height: int) -> RenderableType:
+def picture(found: Overview, per_second: float, failing: float, problems: Sequence[str], height: int) -> RenderableType:
     """Everything, for a terminal of this height: of each table as many rows as there is room for."""
     from rich.console import Group
     from rich.text import Text
 
     shown = tables(found)
-    room = shares([len(rows) for _, rows in shown], max(3, height - OTHER_LINES - len(shown)))
+    room = shares([len(rows) for _, rows in shown], max(3, height - OTHER_LINES - len(shown) - len(problems)))
     parts: list[RenderableType] = [Text(header(found, per_second, failing), style="bold", no_wrap=True)]
+    parts += [Text(line, style="red", no_wrap=True, overflow="ellipsis") for line in problems]
     for (columns, rows), most in zip(shown, room, strict=True):
         parts.append(_table(columns, rows[:most]))
         if len(rows) > most:

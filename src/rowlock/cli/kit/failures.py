@@ -16,6 +16,7 @@ from rowlock.core.errors import (
     RowlockError,
     ScheduleNotFound,
     TaskNotFound,
+    UnreleasedSchema,
     WorkerNotFound,
 )
 
@@ -27,6 +28,7 @@ CODES: tuple[tuple[type[Exception], int, str], ...] = (
     (ConfigError, BAD_INPUT, ""),
     (InvalidArguments, BAD_INPUT, ""),
     (TaskNotFound, BAD_INPUT, ""),
+    (UnreleasedSchema, BAD_INPUT, ""),
     (JobNotFound, NOT_FOUND, "; see: rowlock jobs list"),
     (BatchNotFound, NOT_FOUND, "; see: rowlock batches list"),
     (ScheduleNotFound, NOT_FOUND, "; see: rowlock schedules list"),

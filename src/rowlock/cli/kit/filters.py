@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.kit import times
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.states import State
 
 if TYPE_CHECKING:
-    from rowlock.store.read.reads import JobFilter
+    from rowlock.store.read.filter import JobFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +31,9 @@ class FilterOptions:
 
     def read(self) -> JobFilter:
         """The options as the store's filter; raises InvalidArguments for a state or a time that does not exist."""
-        from rowlock.store.read.reads import JobFilter
+        from rowlock.store.read.filter import BadFilter, read_filter
 
-        given = asdict(self)
-        states, since = read_states(given.pop("state") or []), given.pop("since")
-        return JobFilter(states, since=None if since is None else times.since(since, "--since"), **given)
-
-
-def read_states(given: Sequence[str]) -> tuple[State, ...]:
-    """Parse the values of `--state`, such as `dead,cancelled`."""
-    names = [name.strip().lower() for text in given for name in text.split(",")]
-    for name in names:
-        if name not in list(State):
-            raise InvalidArguments(f"--state {name!r}: expected one of {', '.join(State)}")
-    return tuple(dict.fromkeys(State(name) for name in names))
+        try:
+            return read_filter(asdict(self))
+        except BadFilter as error:
+            raise InvalidArguments(f"--{error}") from None

@@ -81,7 +81,6 @@ class JsonLines(logging.Formatter):
     """Log lines for programs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One JSON object."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
             "level": record.levelname.lower(),

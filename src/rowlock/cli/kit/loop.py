@@ -9,7 +9,6 @@ T = TypeVar("T")
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end."""
     import asyncio  # imported here: --help does not need it
 
     try:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from rowlock.core.jsonable import fields_of, jsonable
+
+record = fields_of  # a table's row: its keys are the names of columns
 CELL = 80  # longer values are cut to this many characters in a table, never in JSON
 
 
 def on_terminal() -> bool:
-    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -29,7 +30,7 @@ def show(rows: Sequence[Any], columns: Sequence[str], *, as_json: bool, empty: s
 
 def show_json(value: Any) -> None:
     """Print a value as JSON, times as ISO 8601."""
-    print(json.dumps(value, default=_plain, indent=2 if on_terminal() else None))
+    print(json.dumps(jsonable(value), indent=2 if on_terminal() else None))
 
 
 def show_table(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
@@ -57,13 +58,6 @@ def _show_rich(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
     Console().print(table)
 
 
-def record(row: Any) -> dict[str, Any]:
-    """A record as a dictionary; its keys are the columns' names."""
-    if isinstance(row, Mapping):
-        return dict(row)
-    return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-
-
 def cell(value: Any) -> str:
     """A value as one short line."""
     text = words(value)
@@ -85,20 +79,12 @@ def words(value: Any) -> str:
             return printable(value)
         case tuple() | list() if all(isinstance(item, str) for item in value):
             return printable(", ".join(value))
-    return printable(json.dumps(value, default=_plain, ensure_ascii=False))
+    return printable(json.dumps(jsonable(value), ensure_ascii=False))
 
 
 def printable(text: str) -> str:
     """Text with control characters escaped, so that a job's data cannot forge lines or move the cursor."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    if dataclasses.is_dataclass(value):
-        return record(value)
-    return str(value)
 
 
 def counted(number: int, thing: str) -> str:

@@ -55,7 +55,5 @@ class WorkerOptions(PoolOptions):
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """The log level and the log format."""
-
     log_level: Annotated[str, typer.Option(envvar="ROWLOCK_LOG_LEVEL", help="debug, info, warning or error")] = "info"
     log_format: Annotated[str, typer.Option(envvar="ROWLOCK_LOG_FORMAT", help="text (or console), or json")] = "text"

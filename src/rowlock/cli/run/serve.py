@@ -25,8 +25,6 @@ log = logging.getLogger("rowlock.api")
 
 @dataclass(frozen=True, slots=True)
 class ApiOptions:
-    """The address and port that the API listens on."""
-
     host: Annotated[str | None, typer.Option(help="Address of the API [default: 127.0.0.1]")] = None
     port: Annotated[str | None, typer.Option(metavar="N", help="Port of the API [default: 8321]")] = None
 

@@ -14,7 +14,7 @@ from rowlock.cli.kit.target import DataTarget
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.health.alerts import Message
-    from rowlock.health.conditions import Alert
+    from rowlock.health.rules import Alert
 
 verbs = Verbs(help="Look at alerts, test their rules.")
 
@@ -53,11 +53,11 @@ def test_alerts(target: DataTarget) -> None:
     async def try_out(app: Rowlock) -> dict[str, Any]:
         settings = app.settings.alerts
         check_webhook(settings)
-        facts = await app.perform(alerts.facts(settings.parsed_rules))
+        snapshot = await app.perform(alerts.look(settings.parsed_rules))
         seen = [
             {"rule": rule.name, "when": rule.when, "subject": subject, "value": found.value, "text": found.text}
             for rule in settings.parsed_rules
-            for subject, found in see(rule, facts).items()
+            for subject, found in see(rule, snapshot).items()
         ]
         told = {"rules": [record(rule) for rule in settings.parsed_rules], "seen": seen, "message": None, "error": None}
         if settings.webhook_url is None:

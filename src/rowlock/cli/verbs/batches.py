@@ -35,7 +35,7 @@ def list_batches(
 ) -> None:
     """List batches, newest first."""
     from rowlock.store import batches
-    from rowlock.store.read.reads import LAST_ID
+    from rowlock.store.read.filter import LAST_ID
 
     if state is not None and state not in STATES:
         raise InvalidArguments(f"--state {state!r}: expected one of {', '.join(STATES)}")

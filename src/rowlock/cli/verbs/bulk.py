@@ -21,7 +21,7 @@ from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
-    from rowlock.store.read.reads import JobFilter
+    from rowlock.store.read.filter import JobFilter
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

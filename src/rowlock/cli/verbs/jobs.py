@@ -26,9 +26,9 @@ JobIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids
 @verbs.verb("list", "rowlock jobs list --state dead,cancelled --queue mail --since 2h --json")
 def list_jobs(wanted: FilterOptions, target: DataTarget, limit: LimitOption = 50) -> None:
     """List jobs, newest first."""
-    from rowlock.store.read import reads
+    from rowlock.store.read import search
 
-    found = target.ask(reads.list_jobs(wanted.read(), limit + 1))
+    found = target.ask(search.list_jobs(wanted.read(), limit + 1))
     target.show(found, COLUMNS, "no jobs", limit)
 
 

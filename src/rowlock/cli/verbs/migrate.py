@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.engine.app_schema import File
     from rowlock.store.engine.dialects import Dialect
-    from rowlock.store.engine.migrate import Migration
+    from rowlock.store.engine.migrate import Applied
 
 
 def migrate(
     target: DataTarget,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if migrations are missing")] = False,
-    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the missing migrations as SQL")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit 1 if something is to be applied")
+    ] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print what is to be applied as SQL")] = False,
     roles: Annotated[
         bool,
         typer.Option("--roles", help="PostgreSQL: also create the roles rowlock_enqueue, _worker, _read and _admin"),
@@ -64,7 +66,7 @@ def _check(app: Rowlock, target: DataTarget) -> None:
     dialect, there, own, files = run_async(_missing(app))
     if not own:
         check(dialect, there, redact(app.database))  # raises if the schema is newer than this version supports
-    names = [migration.title for migration in own]
+    names = own
     if app.migrations is not None:
         names += [f"{app.migrations.app}/{file.name}" for file in files]
     _say("pending", names, target)
@@ -81,18 +83,21 @@ def _print_script(app: Rowlock) -> None:
     print("\n".join(parts) or "-- nothing to apply: the schema is up to date")
 
 
-async def _missing(app: Rowlock) -> tuple[Dialect, dict[int, bool], list[Migration], list[File]]:
-    """The dialect, the applied migrations, and those of Rowlock and of the app that are not applied. While Rowlock's
-    own tables are behind, all migrations of the app count."""
+async def _missing(app: Rowlock) -> tuple[Dialect, Applied, list[str], list[File]]:
+    """The dialect, what the database has, and what Rowlock and the app would apply to it. While Rowlock's own tables
+    are behind, all migrations of the app count."""
     from rowlock.store.engine import app_schema, migrate
     from rowlock.store.engine.open import opened
     from rowlock.store.engine.schema import applied
+    from rowlock.store.engine.store import redact
 
     dialect, there = await applied(app.database)
-    own = migrate.pending(dialect, there)
+    migrate.refuse_unreleased(dialect, there, redact(app.database))
+    missing = migrate.pending(dialect, there)
+    own = migrate.titles(missing, migrate.changed(dialect, there))
     if app.migrations is None:
         return dialect, there, own, []
-    if own:
+    if missing:
         return dialect, there, own, list(app.migrations.files(dialect.name))
     async with opened(app.database, app.store_options(migrate=False)) as store:
         return dialect, there, own, await app_schema.pending(store, app.migrations)

@@ -59,7 +59,7 @@ def resume_queue(name: QueueName, target: DataTarget) -> None:
 def purge_queue(name: QueueName, caution: Caution, target: DataTarget) -> None:
     """Cancel all jobs that wait in a queue; running ones go on. `jobs retry --state cancelled` can put them back."""
     from rowlock.store.jobs.bulk import WAITING
-    from rowlock.store.read.reads import JobFilter
+    from rowlock.store.read.filter import JobFilter
 
     carry_out(target, "cancel", JobFilter(queue=_checked(name), states=WAITING), caution)
 
@@ -69,14 +69,15 @@ async def _is_known(app: Rowlock, name: str) -> bool:
     from rowlock.core.options import JobOptions
     from rowlock.store import workers
     from rowlock.store.jobs import tasks
-    from rowlock.store.read import reads
+    from rowlock.store.read import search
+    from rowlock.store.read.filter import JobFilter
 
     here = {task.options.queue for task in app.registry.all().values()}
     stored = {task.options.get("queue", JobOptions().queue) for task in await app.perform(tasks.listed())}
     served = {queue for worker in await app.perform(workers.workers()) for queue in worker.queues}
     if name in here | stored | served:
         return True
-    jobs = await app.perform(reads.list_jobs(reads.JobFilter(queue=name), 1))
+    jobs = await app.perform(search.newest_ids(JobFilter(queue=name), 1))
     return bool(jobs)
 
 

@@ -1,1 +1,1 @@
-"""Objects in the caller's hands: jobs, batches, schedules, sources."""
+"""The objects that callers get for jobs, batches, schedules and sources."""

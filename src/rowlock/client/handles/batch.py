@@ -1,13 +1,12 @@
-"""A batch in the caller's hands: jobs that belong together, counted, with an end."""
+"""`Batch`: the handle of a batch, to watch its counters, wait for its end and cancel it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rowlock.client.database import Database
 from rowlock.client.transactions import parent_in
 from rowlock.core.errors import BatchNotFound, NotAllowed, StoreError
 from rowlock.core.option_checks import name as checked_name
@@ -19,6 +18,9 @@ from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import bulk
 from rowlock.store.jobs import cancel as cancels
 
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+
 CHUNK = 1000
 WATCH_SECONDS = 0.2
 
@@ -26,7 +28,7 @@ WATCH_SECONDS = 0.2
 class Batch:
     """One batch: `id`, its columns and counters as last read, `wait()`, `watch()`, `cancel()`."""
 
-    def __init__(self, app: Database, batch_id: str, name: str, owner: str | None, row: BatchRow | None = None) -> None:
+    def __init__(self, app: Client, batch_id: str, name: str, owner: str | None, row: BatchRow | None = None) -> None:
         self._app, self.id, self.name, self.owner, self._row = app, batch_id, name, owner, row
 
     def __repr__(self) -> str:
@@ -109,7 +111,7 @@ async def cancel_audited(batch: Batch, actor: Actor) -> BatchRow:
 
 
 @asynccontextmanager
-async def collecting(app: Database, name: str, owner: str | None, on_end: str | None) -> AsyncIterator[Batch]:
+async def collecting(app: Client, name: str, owner: str | None, on_end: str | None) -> AsyncIterator[Batch]:
     """A new batch, sealed when the block ends, cancelled when it raises. `on_end` is a follow-up as JSON."""
     batch = Batch(app, new_id(), checked_name(name, "a batch's name"), name_or_none(owner, "owner"))
     await app.perform(batches.make(batch.id, batch.name, batch.owner, on_end, parent_in(app)))

@@ -1,4 +1,4 @@
-"""A job in the caller's hands: its row as last read, and waiting for its end."""
+"""`JobHandle`: the handle of a job, with its row as last read, to wait for its result."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import asyncio
 import json
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from rowlock.client.database import Database
 from rowlock.core.errors import JobCancelled, JobDead, JobNotFound
 from rowlock.core.job import Job, NewJob
 from rowlock.core.states import State
 from rowlock.store.read import reads
+
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
 
 R = TypeVar("R")
 ResultType = TypeAdapter[Any] | None  # turns a stored result into the task's return type, where JSON is not enough
@@ -32,7 +34,7 @@ class JobHandle(Generic[R]):
 
     def __init__(
         self,
-        app: Database,
+        app: Client,
         job_id: str,
         row: Job | Fresh | None,
         result_type: ResultType = None,
@@ -108,7 +110,7 @@ class JobHandle(Generic[R]):
 
 
 def _fresh_row(job_id: str, args: str, new: NewJob, source: str | None) -> Job:
-    """The row of a job that was just enqueued, as far as the client knows it: the options that are columns, too."""
+    """The row of a job that was just enqueued, as far as the client knows it, with the options that are columns."""
     now = datetime.now(UTC)
     row: dict[str, Any] = {field.name: getattr(new, field.name, None) for field in fields(Job)}
     row |= {

@@ -1,13 +1,12 @@
-"""Schedules of an app: from its code, from its config, and by hand while it runs."""
+"""`app.schedules`: the schedules of an app, from its code, from its config, or added while it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rowlock.client.handles.job import JobHandle
-from rowlock.client.handles.jobs import Jobs
 from rowlock.client.tasks.arguments import RawArguments
 from rowlock.client.tasks.task import Task
 from rowlock.core.errors import InvalidArguments, ScheduleNotFound, TaskNotFound, at_most
@@ -17,10 +16,13 @@ from rowlock.core.schedules.schedule import Schedule, checked_options, life, nam
 from rowlock.store.schedules import schedules
 from rowlock.store.schedules.schedules import ScheduleRow
 
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+
 FindTask = Callable[[str, str | None], Awaitable["Task[..., Any, Any] | str"]]
 
 
-def schedule_of(app: Jobs, wanted: str, task: Task[..., Any, Any] | str, given: Mapping[str, Any]) -> Schedule:
+def schedule_of(app: Client, wanted: str, task: Task[..., Any, Any] | str, given: Mapping[str, Any]) -> Schedule:
     """A checked definition. Where a task is known here, its own options are the defaults, and its arguments are
     checked."""
     with naming(wanted):
@@ -43,7 +45,7 @@ def schedule_of(app: Jobs, wanted: str, task: Task[..., Any, Any] | str, given: 
         )
 
 
-def _of_task(app: Jobs, task: Task[..., Any, Any] | None, text: str) -> dict[str, Any]:
+def _of_task(app: Client, task: Task[..., Any, Any] | None, text: str) -> dict[str, Any]:
     """The options of a task's jobs, by field. Some options of `using` cannot be given to the jobs of a schedule."""
     if task is None:
         return TaskOptions().of_jobs()
@@ -57,7 +59,7 @@ def _of_task(app: Jobs, task: Task[..., Any, Any] | None, text: str) -> dict[str
     return values | follow_ups | {"source": task.source_for(text)}
 
 
-def _known(app: Jobs, task: str) -> Task[..., Any, Any] | None:
+def _known(app: Client, task: str) -> Task[..., Any, Any] | None:
     """The task of that name; None in an app without code, such as that of `rowlock dispatch` without --app."""
     if not app.registry.all():
         return None
@@ -90,7 +92,7 @@ def _possible(wanted: str) -> str:
 class Schedules:
     """The schedules of one app and of its database. Inside of `app.transaction()`, each call is part of it."""
 
-    def __init__(self, app: Jobs) -> None:
+    def __init__(self, app: Client) -> None:
         self._app = app
         self._code: dict[str, Callable[[], Schedule]] = {}
 
@@ -103,7 +105,6 @@ class Schedules:
         self._code[wanted] = make
 
     def in_code(self) -> list[Schedule]:
-        """What the code declares."""
         return [make() for make in self._code.values()]
 
     async def in_config(self, find: FindTask, refused: Callable[[Exception], None]) -> list[Schedule]:
@@ -133,7 +134,6 @@ class Schedules:
         return await self.get(wanted)
 
     async def get(self, wanted: str) -> ScheduleRow:
-        """One schedule."""
         found = await self._app.perform(schedules.schedules(1, only=_possible(wanted)))
         if not found:
             raise ScheduleNotFound(wanted)

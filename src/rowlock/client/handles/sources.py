@@ -54,7 +54,6 @@ class Sources:
         return await self.get(name)
 
     async def get(self, name: str) -> Source:
-        """One source or class."""
         found = await self._perform(sources.sources(1, only=check_name(name)))
         if not found:
             raise InvalidArguments(f"no source or class named {name!r}")

@@ -1,1 +1,1 @@
-"""Files that jobs make, in a local folder or in object storage."""
+"""Result files of jobs, in a local folder or in object storage."""

@@ -17,8 +17,6 @@ from rowlock.store.engine.ids import valid_id
 
 
 class ResultFolder(Results):
-    """Results in a local folder."""
-
     def _put(self, written: Path, uri: str, checksum: str, found: os.stat_result) -> bool:
         target = self.path / uri
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o755)

@@ -1,11 +1,11 @@
-"""Files that jobs make: written in private, visible once under the attempt's own path, read only below one place.
+"""Result files of jobs: private while they are written, then published once under the path of their attempt.
 
     results/.partial/JOB.ATTEMPT.TOKEN/name     while the attempt runs; nobody else looks there
     results/JOB/ATTEMPT/name                    from the moment the attempt has succeeded
 
 An attempt that lost its lease never gets to the second path of another attempt, and no file is ever overwritten.
-`Results` is what workers and the API use. `ResultFolder` (result_folder.py) keeps the files in a local folder,
-`ResultObjects` (result_objects.py) in object storage. Files that are still written are local in both cases.
+`Results` is what workers and the API use. `ResultFolder` (folder.py) keeps the files in a local folder, `ResultObjects`
+(objects.py) in object storage. Both write unfinished files locally.
 """
 
 from __future__ import annotations

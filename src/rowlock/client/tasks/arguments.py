@@ -123,7 +123,6 @@ class Arguments:
             raise misfit(f"stored arguments do not fit task {self._task!r}", error) from None
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments."""
         return self._adapter.json_schema()
 
 
@@ -142,23 +141,19 @@ class RawArguments:
         return to_json(dict(args[0] if args else kwargs), f"parameters of handler {self._task!r}", MAX_ARGS_BYTES)
 
     def pack_seen(self, kwargs: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """The JSON text, and the parameters by name."""
         text = self.pack((), kwargs)
         return text, self.with_defaults(text)
 
     def with_defaults(self, text: str) -> dict[str, Any]:
-        """The parameters, by name."""
         return dict(json.loads(text))
 
     def unpack(self, text: str) -> dict[str, Any]:
-        """The parameters."""
         try:
             return {"params": json.loads(text)}
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidArguments(f"stored parameters of handler {self._task!r} cannot be read: {error}") from None
 
     def schema(self) -> dict[str, Any]:
-        """JSON Schema of the parameters: any object."""
         return {"type": "object"}
 
 

@@ -1,14 +1,20 @@
-"""Inserts new jobs: in a transaction of their own, in the current transaction, or on the caller's connection."""
+"""Creates jobs: the row of each, and its insert in a transaction of its own, in the one around it, or on the caller's
+connection."""
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from rowlock.client.database import Database
 from rowlock.client.handles.job import Fresh, JobHandle, ResultType
+from rowlock.client.tasks.arguments import Arguments, RawArguments
 from rowlock.client.transactions import LeaseKey, joined, joined_lease
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import Job, NewJob
+from rowlock.core.option_checks import key_text
+from rowlock.core.sources.policy import check_name
 from rowlock.store.engine import callers_connection
 from rowlock.store.engine.ids import new_id
 from rowlock.store.engine.operation import Operation
@@ -17,9 +23,15 @@ from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.insert import NewRow
 from rowlock.store.read import reads
 
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+
+MOST_COUNTED = 100  # pairs of queue and task; the jobs of all others are counted under `other`
+OTHER = ("other", "other")
+
 
 async def enqueue_one(
-    app: Database,
+    app: Client,
     row: NewRow,
     new: NewJob,
     result_type: ResultType,
@@ -48,9 +60,8 @@ async def enqueue_one(
 
 
 def enqueue_one_sync(
-    app: Database, row: NewRow, new: NewJob, result_type: ResultType, connection: Any = None
+    app: Client, row: NewRow, new: NewJob, result_type: ResultType, connection: Any = None
 ) -> JobHandle[Any]:
-    """Create one job from sync code."""
     if connection is None:
         if joined(app) is not None:
             raise InvalidArguments(
@@ -85,7 +96,7 @@ def _creation(
 
 
 async def enqueue_many(
-    app: Database, rows: list[NewRow], new: NewJob, result_type: ResultType, connection: Any = None
+    app: Client, rows: list[NewRow], new: NewJob, result_type: ResultType, connection: Any = None
 ) -> list[JobHandle[Any]]:
     """Create many jobs that share their options, all or none, in the order given."""
     if not rows:
@@ -95,7 +106,7 @@ async def enqueue_many(
 
 
 async def _enqueue_many(
-    app: Database, place: Runs, rows: list[NewRow], new: NewJob, result_type: ResultType
+    app: Client, place: Runs, rows: list[NewRow], new: NewJob, result_type: ResultType
 ) -> list[JobHandle[Any]]:
     if new.unique is None and new.batch_id is None and all(row.source == new.source for row in rows):
         alike = [(new_id(), row.args) for row in rows]
@@ -109,3 +120,85 @@ async def _enqueue_many(
     if older := sorted({job_id for job_id, _ in found} - shown.keys()):
         shown |= {job.id: job for job in await place.run(reads.by_ids(older))}
     return [JobHandle(app, job_id, shown.get(job_id), result_type, created) for job_id, created in found]
+
+
+def rows_of_many(
+    task: str, given: Sequence[Mapping[str, Any]], arguments: Arguments | RawArguments, key: Any, source: Any
+) -> list[NewRow]:
+    """The rows of many jobs, one for each mapping of arguments; `key` and `source` may be functions of these."""
+    if key is not None and not callable(key):
+        key_text(key)
+        raise InvalidArguments(
+            "enqueue_many needs key= as a function of the arguments:"
+            " one fixed key would make all jobs but the first duplicates"
+        )
+    derives = callable(source) or key is not None
+    rows: list[NewRow] = []
+    for number, kwargs in enumerate(given):
+        try:
+            if not isinstance(kwargs, Mapping) or not _has_names(kwargs):
+                raise InvalidArguments(f"must be a mapping of argument names, not {kwargs!r:.100}")
+            if not derives:
+                rows.append(NewRow("", arguments.pack((), kwargs), None, source))
+                continue
+            text, seen = arguments.pack_seen(kwargs)
+            own = None if key is None else derived_key(task, key, seen)
+            rows.append(NewRow("", text, own, derived_source(task, source, seen) if callable(source) else source))
+        except InvalidArguments as error:
+            raise InvalidArguments(f"item {number}: {error}") from None
+    return rows
+
+
+def _has_names(arguments: Mapping[Any, Any]) -> bool:
+    return {str}.issuperset(map(type, arguments)) or all(isinstance(name, str) for name in arguments)
+
+
+def derived_key(task: str, function: Any, arguments: dict[str, Any]) -> str:
+    """The key that a function derives from a job's arguments."""
+    return key_text(_derived(task, "key", function, arguments))
+
+
+def derived_source(task: str, function: Any, arguments: dict[str, Any]) -> str | None:
+    """The source that a function derives from a job's arguments."""
+    found = _derived(task, "source", function, arguments)
+    return None if found is None else check_name(found)
+
+
+def _derived(task: str, what: str, function: Any, arguments: dict[str, Any]) -> Any:
+    """What the function answers; it gets the arguments that it names."""
+    try:
+        names = _parameter_names(function)
+    except (TypeError, ValueError):  # `str` has no signature; an object that cannot be hashed
+        must = "must be a function whose arguments have names"
+        raise InvalidArguments(f"task {task!r}: its {what} {must}, not {function!r:.100}") from None
+    if names is not None:
+        arguments = {name: arguments[name] for name in names if name in arguments}
+    try:
+        return function(**arguments)
+    except Exception as error:
+        raise InvalidArguments(f"task {task!r}: its {what} cannot be derived from the arguments: {error!r}") from error
+
+
+@lru_cache(maxsize=1000)
+def _parameter_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    """The parameter names of a function; None if it has **kwargs. Cached, because enqueue_many asks for every job."""
+    parameters = inspect.signature(function).parameters.values()
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else tuple(p.name for p in parameters)
+
+
+class Enqueued:
+    """The number of jobs that this process has enqueued, for each queue and task; `/metrics` shows it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def add(self, queue: str, task: str, number: int) -> None:
+        """Count jobs that a statement has inserted. If its transaction is rolled back later, they stay counted."""
+        key = (queue, task)
+        if key not in self._counts and len(self._counts) >= MOST_COUNTED:
+            key = OTHER
+        self._counts[key] = self._counts.get(key, 0) + number
+
+    def samples(self) -> Mapping[str, Iterable[Any]]:
+        """The numbers now. Another thread may ask."""
+        return {"rowlock_jobs_enqueued_total": sorted(self._counts.copy().items())}

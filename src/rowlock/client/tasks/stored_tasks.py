@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rowlock.client.client import Client
 from rowlock.client.tasks.task import Task
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.option_checks import task_name as checked
 from rowlock.core.options import TaskOptions, from_json
 from rowlock.store.jobs import tasks
+
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
 
 
 async def stored_task(

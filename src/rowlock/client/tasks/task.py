@@ -6,30 +6,41 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
-from rowlock.client.context import loose_context
-from rowlock.client.database import Database
+from pydantic import TypeAdapter
+
+from rowlock.client.context import Context, loose_context
 from rowlock.client.handles.batch import Batch
 from rowlock.client.handles.job import JobHandle, ResultType
-from rowlock.client.tasks.arguments import Arguments, RawArguments
-from rowlock.client.tasks.enqueue import enqueue_many, enqueue_one, enqueue_one_sync
-from rowlock.client.tasks.rows import derived_key, derived_source, rows_of_many
-from rowlock.client.tasks.signatures import place_to_run, result_type, takes_context
-from rowlock.client.tasks.task_options import check_redis, chosen, chosen_id
+from rowlock.client.tasks.arguments import Arguments, RawArguments, hints_of
+from rowlock.client.tasks.enqueue import (
+    derived_key,
+    derived_source,
+    enqueue_many,
+    enqueue_one,
+    enqueue_one_sync,
+    rows_of_many,
+)
 from rowlock.client.transactions import LeaseKey, parent_in
-from rowlock.core.errors import InvalidArguments
+from rowlock.core.errors import ConfigError, InvalidArguments
 from rowlock.core.job import NewJob
 from rowlock.core.option_checks import OWN, key_text, task_name
-from rowlock.core.options import FOLLOW_UPS, TaskOptions, Unique
+from rowlock.core.options import FOLLOW_UPS, RunsIn, TaskOptions, Unique, checked
 from rowlock.core.redis_request import check_arguments
+from rowlock.store.engine.ids import valid_id
 from rowlock.store.jobs.insert import NewRow
+
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")  # what calling the task as a function returns: R, or a coroutine of R
 # Makes the text of a follow-up that a job's row carries, from its task and the name of the one argument that it takes.
 Pack = Callable[[Any, str], str]
+OF_ONE_CALL = ("key", "job_id", "connection")  # arguments of `using` that are for one enqueue only
 
 
 class Task(Generic[P, R, C]):
@@ -37,7 +48,7 @@ class Task(Generic[P, R, C]):
 
     def __init__(
         self,
-        app: Database,
+        app: Client,
         pack: Pack,
         name: str,
         function: Callable[..., Any],
@@ -51,10 +62,10 @@ class Task(Generic[P, R, C]):
         self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", name)
         self.__module__, self.__wrapped__ = function.__module__, function
         self.is_async = inspect.iscoroutinefunction(function)
-        self.runs_in = place_to_run(name, function, options.runs_in)
-        self.takes_context = takes_context(function)
+        self.runs_in = _place_to_run(name, function, options.runs_in)
+        self.takes_context = _takes_context(function)
         self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
-        self.result_type: ResultType = None if raw else result_type(function)
+        self.result_type: ResultType = None if raw else _result_type(function)
         if options.request is not None and not raw:
             check_arguments(name, options.request, self.arguments.names)
         self._is_own = name.startswith(OWN)  # a task of Rowlock itself, which programs cannot enqueue
@@ -122,7 +133,7 @@ class Task(Generic[P, R, C]):
         if self._is_own:
             task_name(self.name, "the task to enqueue")
         if self.options.runs_on is not None:
-            check_redis(self.name, self.app.settings.redis.url, self._given)
+            _check_redis(self.name, self.app.settings.redis.url, self._given)
         new, source = _child(self.shared(), parent_in(self.app)), self._source
         rows = rows_of_many(
             self.name, arguments, self.arguments, self._given.get("key"), source if callable(source) else new.source
@@ -149,7 +160,7 @@ class Task(Generic[P, R, C]):
         if self._is_own:
             task_name(self.name, "the task to enqueue")
         if self.options.runs_on is not None:
-            check_redis(self.name, self.app.settings.redis.url, self._given)
+            _check_redis(self.name, self.app.settings.redis.url, self._given)
         text, given = self.arguments.pack(args, kwargs), self._given
         new = _child(self._shared or self.shared(), parent or parent_in(self.app))
         source = given.get("source", self.options.source)  # as `_source`, without a call for each enqueue
@@ -163,7 +174,7 @@ class Task(Generic[P, R, C]):
             key = derived_key(self.name, key, self.arguments.with_defaults(text))
         elif key is not None:
             key = key_text(key)
-        return NewRow(chosen_id(given), text, key, new.source), new
+        return NewRow(_chosen_id(given), text, key, new.source), new
 
     def shared(self) -> NewJob:
         """The options that all jobs of this task share. A source that is derived from the arguments is None here."""
@@ -186,7 +197,18 @@ class Task(Generic[P, R, C]):
         `fixed_place` is given when the options are stored for later jobs (by a schedule, say), and names that place in
         errors; options that make sense for a single enqueue only, such as `job_id`, are then refused.
         """
-        return chosen(self.options, self._given, fixed_place)
+        rest = dict(self._given)
+        of_one_call = {name: rest.pop(name) for name in OF_ONE_CALL if name in rest}
+        if fixed_place is not None:
+            for refused in ("batch", *OF_ONE_CALL):
+                if refused in self._given:
+                    raise InvalidArguments(f"{fixed_place}: using({refused}=…) is for one enqueue only")
+        if "unique" in rest and "key" not in of_one_call:
+            raise InvalidArguments("unique= says how long a key is held: give key= as well")
+        values = self.options.of_jobs() | checked("using", rest)
+        if "key" in of_one_call and values["unique"] is None:
+            values["unique"] = "until_done"
+        return values
 
     def source_for(self, text: str) -> str | None:
         """The source of a job whose arguments are this JSON text."""
@@ -201,4 +223,84 @@ def _child(new: NewJob, parent: str | None) -> NewJob:
     return new if parent is None else dataclasses.replace(new, parent_id=parent)
 
 
+def _takes_context(function: Callable[..., Any]) -> bool:
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters:
+        return False
+    annotation = parameters[0].annotation
+    is_context = annotation is Context or (isinstance(annotation, str) and annotation.split(".")[-1] == "Context")
+    return is_context or (parameters[0].name == "ctx" and annotation is inspect.Parameter.empty)
+
+
+def _place_to_run(name: str, function: Callable[..., Any], wanted: RunsIn | None) -> RunsIn:
+    """Where the function of task `name` runs: where its options want it, else by its kind."""
+    is_async = inspect.iscoroutinefunction(function)
+    place: RunsIn = wanted or ("async" if is_async else "thread")
+    if place == "async" and not is_async:
+        raise InvalidArguments(f"task {name!r} is a plain function; use runs_in='thread' or 'process'")
+    if place == "thread" and is_async:
+        raise InvalidArguments(f"task {name!r} is async; use runs_in='async' or 'process'")
+    return place
+
+
+def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
+    """Converts a stored JSON result to the annotated return type; None if JSON values need no conversion."""
+    annotation = hints_of(function).get("return", Any)
+    if annotation in (Any, None, NoneType, dict, list, str, int, float, bool):
+        return None
+    try:
+        return TypeAdapter(annotation)
+    except Exception:  # not a type that pydantic knows: the JSON value is returned as it is
+        return None
+
+
+def _chosen_id(given: Mapping[str, Any]) -> str:
+    """The id that `using` gave to a job; empty if it gave none."""
+    wanted = given.get("job_id")
+    if wanted is None:
+        return ""
+    if (job_id := valid_id(wanted)) is None:
+        raise InvalidArguments(f"job_id must be a UUID, not {wanted!r} (uuid.uuid5 makes one from any name)")
+    return job_id
+
+
+def _check_redis(task: str, redis_url: str | None, given: Mapping[str, Any]) -> None:
+    """Refuse to enqueue a job for Redis while no Redis is configured: no bridge would ever publish it."""
+    if redis_url is None:
+        raise ConfigError(
+            f"task {task!r} runs on Redis, and no Redis is configured: set redis.url in the config file"
+            " or ROWLOCK_REDIS__URL"
+        )
+    if given.get("timeout") is not None:
+        raise InvalidArguments(f"timeout= is not supported behind Redis: task {task!r} has runs_on='redis'")
+
+
 AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]
+
+
+class TaskDecorator(Protocol):
+    """What `app.task(...)` returns. Type checkers see the function's arguments without `ctx`."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
+
+
+class ScheduleDecorator(Protocol):
+    """What `app.schedule(...)` returns: it takes a task, or a function that it makes a task of."""
+
+    @overload  # first, because a task also matches the overloads for callables
+    def __call__(self, function: Task[P, R, C]) -> Task[P, R, C]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R]) -> Task[P, R, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...

@@ -1,14 +1,16 @@
-"""What a worker's claimer can do next. claiming.py decides which of these it is, worker/claim/claimer.py does it.
+"""What a worker's claimer can do next, and what a claim brought. `Plan` chooses the action, `Claimer` carries it out.
 
 `began` is the time of the decision.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
-from rowlock.core.claiming.candidates import Head, Range
-from rowlock.core.claiming.ranges import Lane
+from rowlock.core.claiming.ranges import Position, Range, Sighting, SourceRange
+from rowlock.core.job import Claimed
+from rowlock.core.sources.admission import Gate
 
 Tasks = Literal["every", "prefetchable", "in_process"]  # which tasks a claim is for: see the fields of Plan
 
@@ -22,10 +24,10 @@ class Fill(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Claim jobs without a source."""
+    """Claim plain jobs."""
 
     tasks: Tasks
-    ranges: list[Lane]
+    ranges: list[Range]
     n: int  # how many jobs at most
     front: bool  # from the front of the index, not from the low-water marks
     began: float
@@ -34,18 +36,28 @@ class Claim(NamedTuple):
 class Look(NamedTuple):
     """Look which sources have ready jobs."""
 
-    ranges: list[Range]
+    ranges: list[SourceRange]
     began: float
 
 
 class ClaimSourced(NamedTuple):
-    """Claim jobs with a source, and jobs without one in their turn. Several parts are claimed side by side."""
+    """Claim jobs with a source, and plain jobs in their turn. Several parts are claimed side by side."""
 
-    parts: list[tuple[list[Head], int]]  # sources, and for how many slots
-    order: list[str]  # the sources in turn; "" where the jobs without a source have theirs
-    plain: list[Lane]  # where to ask for jobs without a source; empty if they have no turn now
-    rest: int  # jobs without a source of a worse priority than this are not next yet
+    parts: list[tuple[list[Sighting], int]]  # sources, and for how many slots
+    order: list[str]  # the sources in turn; PLAIN where the plain jobs have theirs
+    plain: list[Range]  # where to ask for plain jobs; empty if they have no turn now
+    rest: int  # lowest priority that plain jobs may have in this claim
     began: float
+
+
+class ClaimResult(NamedTuple):
+    """What a claim of jobs with a source brought."""
+
+    jobs: list[Claimed]
+    plain: bool = False  # there were plain jobs
+    left: Collection[Position] = ()  # positions that may have more jobs
+    gates: Mapping[str, Gate] = {}  # of the sources, after the claim
+    locked: Collection[str] = ()  # sources from which another worker was claiming
 
 
 class Promote(NamedTuple):

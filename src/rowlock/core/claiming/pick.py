@@ -1,7 +1,7 @@
 """Which of the ready jobs a claim takes: best priority first, then one job of each source in turn, oldest first.
 
-Jobs without a source have one turn together, like one source. A claim reads the ready jobs of the sources whose turn it
-is (turn_order.py), and asks `deal` which of them to claim.
+Plain jobs have one turn together, like one source. A claim reads the ready jobs of the sources whose turn it is
+(rotation.py), and asks `deal` which of them to claim.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from itertools import groupby, zip_longest
 from operator import attrgetter
 from typing import NamedTuple
 
+from rowlock.core.claiming.ranges import PLAIN, Position, position_of
 from rowlock.core.job import Claimed
 from rowlock.core.sources.admission import UNLIMITED, class_of
 
@@ -35,24 +36,28 @@ def deal(
     order: Sequence[str],
     room: Mapping[str, int],
     class_room: Mapping[str, int],
-    asked: Mapping[tuple[str, str, int, str], int],
+    asked: Mapping[Position, int],
 ) -> list[Found]:
-    """Choose up to `n` of the found jobs, in order. `order` lists the sources in this round's order ("" stands for jobs
-    without one); `room` and `class_room` say how many jobs of each source and class may start; `asked` says how many
-    jobs were asked for in each (queue, task, priority, source). Where all of these were found there may be more, and no
-    job of a worse priority may be chosen."""
+    """Choose up to `n` of the found jobs, in order. `order` lists the sources in this round's order (PLAIN stands for
+    plain jobs); `room` and `class_room` say how many jobs of each source and class may start; `asked` says how many
+    jobs were asked for at each position. Where all of these were found there may be more, and no job of a worse
+    priority may be chosen."""
     levels: dict[int, dict[str, list[Found]]] = defaultdict(lambda: defaultdict(list))
-    counts: dict[tuple[str, str, int, str], int] = defaultdict(int)
+    counts: dict[Position, int] = defaultdict(int)
     for job in found:
-        levels[job.priority][job.source or ""].append(job)
-        counts[job.queue, job.task, job.priority, job.source or ""] += 1
+        levels[job.priority][job.source or PLAIN].append(job)
+        counts[position_of(job)] += 1
     left, class_left, picks = dict(room), dict(class_room), list[Found]()
     for priority in sorted(levels):
         waiting = {source: sorted(jobs, key=_age, reverse=True) for source, jobs in levels[priority].items()}
         turns = [source for source in order if source in waiting]
         while turns and len(picks) < n:
             turns = [source for source in turns if _one(source, waiting[source], left, class_left, picks, n)]
-        cut = [lane[3] for lane, count in counts.items() if lane[2] == priority and count >= asked.get(lane, UNLIMITED)]
+        cut = [
+            position.source
+            for position, count in counts.items()
+            if position.priority == priority and count >= asked.get(position, UNLIMITED)
+        ]
         if len(picks) >= n or any(_open(source, left, class_left) for source in cut):
             break
     return picks
@@ -65,7 +70,7 @@ def in_turn(jobs: Sequence[Claimed], order: Sequence[str]) -> list[Claimed]:
     for _, alike in groupby(jobs, key=_priority):
         waiting: dict[str, list[Claimed]] = {}
         for job in alike:
-            waiting.setdefault(job.source or "", []).append(job)
+            waiting.setdefault(job.source or PLAIN, []).append(job)
         turns = [waiting.pop(source) for source in order if source in waiting]
         turns += waiting.values()  # they are claimed, so that each of them must start
         dealt += [job for one_each in zip_longest(*turns) for job in one_each if job is not None]

@@ -1,23 +1,35 @@
-"""The plan of a worker's claims, pure: told what was seen and what time it is, it says what to do next.
+"""The plan of a worker's claims, pure: from what was seen and the time it decides what to do next.
 
-Jobs without a source are claimed for the free slots plus an adaptive prefetch (what this worker finished in the last
-100 ms): slow work is never hoarded, and fast work never waits for a round trip. Jobs with a source are claimed in
-turn (`seen_sources`), for free slots only. A claim that comes back short means that the queue is empty: the worker then
-announces that it is idle, polls again (an enqueue that did not see the announcement sends no wake-up), and sleeps until
-it is woken, a delayed job is due, a source opens, or the poll interval has passed.
+Plain jobs, those without a source, are claimed for the free slots plus an adaptive prefetch (what this worker finished
+in the last 100 ms): slow work is never hoarded, and fast work never waits for a round trip. Jobs with a source are
+claimed in turn (survey.py), for free slots only. A claim that comes back short means that the queue is empty: the
+worker then announces that it is idle, polls again (an enqueue that did not see the announcement sends no wake-up), and
+sleeps until it is woken, a delayed job is due, a source opens, or the poll interval has passed.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rowlock.core.claiming.actions import Action, Claim, ClaimSourced, Fill, Look, Promote, SetIdle, Sleep, Tasks
-from rowlock.core.claiming.candidates import ClaimResult, Head
-from rowlock.core.claiming.ranges import Lane, Lanes
+from rowlock.core.claiming.actions import (
+    Action,
+    Claim,
+    ClaimResult,
+    ClaimSourced,
+    Fill,
+    Look,
+    Promote,
+    SetIdle,
+    Sleep,
+    Tasks,
+)
+from rowlock.core.claiming.ranges import Range, Ranges, Sighting
 from rowlock.core.claiming.survey import JOBS_A_TURN, MANY_SLOTS, SeenSources
+from rowlock.core.config import WorkerSettings
 from rowlock.core.job import MAX_PRIORITY, Claimed
 
 PREFETCH_SECONDS = 0.1  # as many jobs are prefetched as returned in this time; slower jobs are not prefetched
@@ -41,7 +53,7 @@ class Plan:
     jitter: Callable[[], float]  # from 0 to 1
     idle: bool = False  # the database says that this worker is idle, so that an enqueue wakes it
     sources: SeenSources = field(init=False)
-    lanes: dict[Tasks, Lanes] = field(init=False)
+    ranges: dict[Tasks, Ranges] = field(init=False)
     prefetch: int = 0
     drained: bool = False  # nothing is left to claim, and a wake-up will come when there is
     repolls: list[float] = field(default_factory=list)  # delays of the polls that follow the announcement
@@ -61,16 +73,32 @@ class Plan:
     _marks: deque[tuple[float, int]] = field(default_factory=deque)  # (when, how many had returned), at each decision
     _seconds: float = 1.0  # moving average of the run time; counts as slow until attempts have returned
 
+    @classmethod
+    def of(
+        cls, settings: WorkerSettings, *, prefetchable: Sequence[str], in_process: Sequence[str], parallel: bool
+    ) -> Plan:
+        """The plan of a worker with these settings."""
+        return cls(
+            settings.queues,
+            prefetchable,
+            in_process,
+            batch=settings.claim_batch_size,
+            poll_seconds=settings.poll_interval_seconds,
+            can_be_woken=settings.wakeups,
+            parallel=parallel,
+            jitter=random.random,
+        )
+
     def __post_init__(self) -> None:
         names: dict[Tasks, Sequence[str]] = {
             "every": [*self.prefetchable, *self.in_process],
             "prefetchable": self.prefetchable,
             "in_process": self.in_process,
         }
-        self.lanes = {tasks: Lanes(self.queues, listed) for tasks, listed in names.items()}
-        self.sources = SeenSources(self.lanes["every"].names, self.poll_seconds)
+        self.ranges = {tasks: Ranges(self.queues, listed) for tasks, listed in names.items()}
+        self.sources = SeenSources(self.ranges["every"].served, self.poll_seconds)
 
-    # --- what the worker is told
+    # --- what is reported
 
     def woken(self, now: float) -> None:
         """Jobs may have become due or claimable."""
@@ -154,9 +182,9 @@ class Plan:
             self._in_process_at = now
         if not self._then_prefetchable:
             self._poll_at = self._front_at = math.inf
-        lanes = self.lanes[tasks]
-        front = now >= lanes.front_at
-        return Claim(tasks, lanes.ranges(n, front), n, front, now)
+        ranges = self.ranges[tasks]
+        front = now >= ranges.front_at
+        return Claim(tasks, ranges.next(n, front), n, front, now)
 
     def _next_sourced(self, free: int, now: float) -> Action | None:
         if free <= 0 and not self.prefetch:
@@ -164,27 +192,27 @@ class Plan:
         if now >= self.sources.look_at:
             # Also if prefetched jobs occupy all slots: the look shows whether prefetching must end.
             return Look(self.sources.ranges(), now)
-        found = self.sources.next_heads(free, now) if free > 0 else None
+        found = self.sources.next_turns(free, now) if free > 0 else None
         if found is None:
             return None
-        (heads, chosen), n = found, free
+        (sightings, chosen), n = found, free
         plain = self._plain_up_to(chosen.rest, now)
         # Two claims side by side, because a claim mostly waits for its statements. But where priorities differ, or jobs
         # without a source have a turn, one claim must decide the order.
-        alike = not plain and heads[0].priority == heads[-1].priority
-        if not self.parallel or n < MANY_SLOTS or len(heads) * JOBS_A_TURN < n or not alike:
-            return ClaimSourced([(heads, n)], chosen.order, plain, chosen.rest, now)
-        half = len(heads) // 2
-        parts = [(heads[:half], n - n // 2), (heads[half:], n // 2)]
+        alike = not plain and sightings[0].position.priority == sightings[-1].position.priority
+        if not self.parallel or n < MANY_SLOTS or len(sightings) * JOBS_A_TURN < n or not alike:
+            return ClaimSourced([(sightings, n)], chosen.order, plain, chosen.rest, now)
+        half = len(sightings) // 2
+        parts = [(sightings[:half], n - n // 2), (sightings[half:], n // 2)]
         return ClaimSourced(parts, chosen.order, plain, chosen.rest, now)
 
-    def _plain_up_to(self, rest: int, now: float) -> list[Lane]:
-        """The ranges in which to ask for jobs without a source: up to the priority `rest`, because jobs of a worse one
-        are not next yet."""
+    def _plain_up_to(self, rest: int, now: float) -> list[Range]:
+        """The ranges in which to ask for plain jobs: up to the priority `rest`, because jobs of a worse one are not
+        next yet."""
         until, none_up_to = self._no_plain
         if now < until and rest <= none_up_to:
             return []
-        return [Lane(*name, high_priority=rest + 1) for name in self.lanes["every"].names]
+        return [Range(*served, high_priority=rest + 1) for served in self.ranges["every"].served]
 
     def _room(self, slots: Fill, now: float) -> int:
         """How many jobs to claim: free slots plus prefetch, minus the jobs that wait here."""
@@ -225,7 +253,7 @@ class Plan:
 
     def claimed(self, claim: Claim, jobs: Sequence[Claimed], now: float, wall: float) -> bool:
         """Note the jobs that a claim has returned. Returns whether more are likely to be there."""
-        more = self.lanes[claim.tasks].learn(
+        more = self.ranges[claim.tasks].learn(
             jobs, claim.n, front=claim.front, seconds=now - claim.began, now=now, wall=wall
         )
         if jobs:
@@ -236,17 +264,17 @@ class Plan:
         else:
             self._full_since, self.drained = None, self._will_be_woken
             if not claim.front:  # a job with an old id may wait for a claim from the front
-                self._front_at = min(self._front_at, self.lanes[claim.tasks].front_due)
+                self._front_at = min(self._front_at, self.ranges[claim.tasks].front_due)
         return more
 
-    def saw(self, look: Look, heads: Sequence[Head], now: float) -> None:
+    def saw(self, look: Look, sightings: Sequence[Sighting], now: float) -> None:
         """Note what a look has shown."""
-        self.sources.saw(look.ranges, heads, look.began, now)
+        self.sources.saw(look.ranges, sightings, look.began, now)
 
     def claimed_sourced(self, claim: ClaimSourced, results: Sequence[ClaimResult], now: float) -> None:
         """Note the results of a claim of jobs with a source, part by part."""
-        for (heads, _), one in zip(claim.parts, results, strict=True):
-            self.sources.claimed(heads, one, claim.began, now)
+        for (sightings, _), one in zip(claim.parts, results, strict=True):
+            self.sources.claimed(sightings, one, claim.began, now)
             if one.jobs:
                 self._due_again, self._poll_at = True, -math.inf
             if claim.plain and not one.plain:
@@ -258,8 +286,8 @@ class Plan:
         self._promote_at = math.inf if due is None else now + due
         if count:
             self._poll_now()
-            for lanes in self.lanes.values():
-                lanes.forget()  # their ids may be old
+            for ranges in self.ranges.values():
+                ranges.forget()  # their ids may be old
             self.sources.woken(now)
 
     def set_idle(self, idle: bool) -> None:

@@ -1,4 +1,8 @@
-"""Which ranges of the claim index a worker asks for: from where, and how deep into each.
+"""Positions in the claim index, the ranges of it that a worker asks for, and how deep it reads into each.
+
+The claim index orders ready jobs by queue, task and priority; within a priority, plain jobs by id, and the others by
+source and id. A `Position` is where the jobs of one source begin, a `Range` what a claim of plain jobs reads, and a
+`SourceRange` what a look reads.
 
 Under a held snapshot the index keeps an entry for every job that was already claimed, and a claim that starts at the
 front walks over all of them. Job ids are UUIDv7 and carry their time, so each queue and priority has a low-water mark:
@@ -6,30 +10,71 @@ after a full claim the last id that it brought, after a short one an id a few se
 below the mark do come: retries, transactions that commit late, a producer whose clock is behind. For them one claim
 starts from the front, at least once a second and more often where that is cheap.
 
-With many tasks, each lane is asked only for as many jobs as it has lately given: doubled when it gave all of that,
-halved when it gave far less.
+With many tasks, each is asked only for as many jobs as it has lately given: doubled when it gave all of that, halved
+when it gave far less.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rowlock.core.job import MAX_PRIORITY, MIN_PRIORITY, Claimed
+from rowlock.core.sources.admission import Gate
 
 NO_ID = "00000000-0000-0000-0000-000000000000"
 FRONT_SECONDS = 1.0  # longest time between two claims from the front
 FRONT_SHARE = 0.05  # claims from the front may take this share of the time; cheap ones are made more often than needed
 BACK_MS = 2000  # how far behind the newest job a claim starts once everything was claimed
+LOOK = 256  # sources in one look while jobs can start
+PLAIN = ""  # stands for the source of plain jobs, those without one: they have one turn together
 MARKS = 8  # priorities of one queue that have a mark; each is one more range to ask for
-FEW_LANES = 4  # with no more lanes than this, each is asked for all the jobs that are wanted
-START = 16  # jobs that a lane is asked for at first, if there are more lanes
+FEW = 4  # with no more tasks and queues than this, each is asked for all the jobs that are wanted
+START = 16  # jobs that each is asked for at first, if there are more
 
 
-class Lane(NamedTuple):
-    """A range of the claim index: one task in one queue, from (low_priority, low_id) exclusive up to high_priority.
-    A claim reads the first `most` jobs of it; if it finds that many, there may be more."""
+class QueueTask(NamedTuple):
+    """One task in one queue."""
+
+    queue: str
+    task: str
+
+
+class Position(NamedTuple):
+    """Where the ready jobs of one source and priority begin in the claim index. PLAIN is the source of plain jobs."""
+
+    queue: str
+    task: str
+    priority: int
+    source: str
+
+
+class SourceRange(NamedTuple):
+    """What a look reads: the next `most` sources of one task in one queue, after a position."""
+
+    queue: str
+    task: str
+    low_priority: int
+    low_source: str
+    most: int = LOOK
+
+
+class Sighting(NamedTuple):
+    """A source with ready jobs at one position, and its gate when it was looked at."""
+
+    position: Position
+    gate: Gate
+    last: bool = False  # the look stopped here because it had read `SourceRange.most` sources; there may be more
+
+    @property
+    def source(self) -> str:
+        return self.position.source
+
+
+class Range(NamedTuple):
+    """What a claim of plain jobs reads: one task in one queue, from (low_priority, low_id) exclusive up to
+    high_priority exclusive. It takes the first `most` jobs; if it finds that many, there may be more."""
 
     queue: str
     task: str
@@ -39,12 +84,35 @@ class Lane(NamedTuple):
     most: int = 1_000_000
 
 
-class Lanes:
-    """The lanes of one worker: every (queue, task) that it serves, cut at the low-water marks."""
+class _Job(Protocol):
+    """A job that was found or claimed."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def source(self) -> str | None: ...
+
+
+def position_of(job: _Job) -> Position:
+    """Where a job stands."""
+    return Position(job.queue, job.task, job.priority, job.source or PLAIN)
+
+
+def before_all(served: QueueTask) -> Position:
+    """The position before the first source of one task in one queue."""
+    return Position(served.queue, served.task, MIN_PRIORITY - 1, "")
+
+
+class Ranges:
+    """The ranges of one worker: every task and queue that it serves, cut at the low-water marks."""
 
     def __init__(self, queues: Sequence[str], tasks: Iterable[str]) -> None:
-        self.names = [(queue, task) for queue in queues for task in sorted(tasks)]
-        self._most = dict.fromkeys(self.names, START) if len(self.names) > FEW_LANES else {}
+        self.served = [QueueTask(queue, task) for queue in queues for task in sorted(tasks)]
+        self._most = dict.fromkeys(self.served, START) if len(self.served) > FEW else {}
         self._marks: dict[str, dict[int, str]] = {}
         self._newest = 0  # the time of the newest job claimed, in ms
         self.front_at = 0.0  # the first claim after this time starts from the front
@@ -54,27 +122,27 @@ class Lanes:
         """Jobs with old ids may have become claimable: start the next claim from the front."""
         self.front_at = 0.0
 
-    def ranges(self, n: int, front: bool) -> list[Lane]:
+    def next(self, n: int, front: bool) -> list[Range]:
         """What to claim `n` jobs from."""
         most = self._most
         if front or not self._marks:
-            return [Lane(*name, most=most.get(name, n)) for name in self.names]
-        return [cut for name in self.names for cut in self._cut(*name, most.get(name, n))]
+            return [Range(*one, most=most.get(one, n)) for one in self.served]
+        return [cut for one in self.served for cut in self._cut(*one, most.get(one, n))]
 
-    def _cut(self, queue: str, task: str, most: int) -> Iterable[Lane]:
-        """One lane as ranges: before the first mark, from each mark to the next, from the last on."""
+    def _cut(self, queue: str, task: str, most: int) -> Iterable[Range]:
+        """One task in one queue: before the first mark, from each mark to the next, from the last on."""
         low_priority, low_id = MIN_PRIORITY - 1, NO_ID
         for priority, job_id in sorted(self._marks.get(queue, {}).items()):
             if priority > MIN_PRIORITY:
-                yield Lane(queue, task, low_priority, low_id, priority, most)
+                yield Range(queue, task, low_priority, low_id, priority, most)
             low_priority, low_id = priority, job_id
-        yield Lane(queue, task, low_priority, low_id, MAX_PRIORITY + 1, most)
+        yield Range(queue, task, low_priority, low_id, MAX_PRIORITY + 1, most)
 
     def learn(
         self, claimed: Sequence[Claimed], asked: int, *, front: bool, seconds: float, now: float, wall: float
     ) -> bool:
-        """Set the marks, and how many jobs to ask each lane for, by the result of a claim that took `seconds`. Returns
-        whether there may be more jobs."""
+        """Set the marks, and how many jobs to ask each task and queue for, by the result of a claim that took
+        `seconds`. Returns whether there may be more jobs."""
         if front:
             self.front_due = now + FRONT_SECONDS
             self.front_at = min(self.front_due, now + seconds / FRONT_SHARE)
@@ -106,15 +174,15 @@ class Lanes:
                 marks[priority] = floor
 
     def _learn_most(self, claimed: Sequence[Claimed], asked: int) -> bool:
-        """Adapt how many jobs each lane is asked for; returns whether some lane gave all that it was asked for."""
-        gave = Counter([(job.queue, job.task) for job in claimed])
+        """Adapt how many jobs to ask for; returns whether some task and queue gave all that it was asked for."""
+        gave = Counter([QueueTask(job.queue, job.task) for job in claimed])
         more = False
-        for lane, most in self._most.items():
-            if gave[lane] >= min(most, asked):
+        for served, most in self._most.items():
+            if gave[served] >= min(most, asked):
                 more = True
-                self._most[lane] = most * 2 if most < asked else most
-            elif gave[lane] < most // 4:
-                self._most[lane] = max(START, most // 2)
+                self._most[served] = most * 2 if most < asked else most
+            elif gave[served] < most // 4:
+                self._most[served] = max(START, most // 2)
         return more
 
 

@@ -1,8 +1,8 @@
-"""In which order a worker serves the sources that are open: priority first, then the one served longest ago.
+"""The order in which a worker serves open sources: by priority, then the one served longest ago.
 
-The order is kept in heaps, so that with 20,000 sources a claim pays only for the few that it is for. The rank of a head
-that has closed, or was served since, is corrected only when it comes to the top of its heap: until then it stands too
-early in the order, never too late.
+The order is kept in heaps, so that with 20,000 sources a claim pays only for the few that it is for. The rank of
+a position that has closed, or was served since, is corrected only when it comes to the top of its heap: until then it
+is too early in the order, never too late.
 """
 
 from __future__ import annotations
@@ -13,62 +13,62 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rowlock.core.claiming.candidates import HeadName
+from rowlock.core.claiming.ranges import PLAIN, Position
 from rowlock.core.job import MAX_PRIORITY, Claimed
 from rowlock.core.sources.admission import class_of
 
-PLAIN = ""  # stands for the jobs without a source, which have one turn together
 REMEMBERED = 40_000  # sources and priorities whose last turn is remembered
 
 
 class Rank(NamedTuple):
-    """Where one head stands in the order: the smaller of two ranks has its turn first."""
+    """When a position has its turn: the smaller of two ranks comes first."""
 
     priority: int
     served: int  # number of the start in which this source was last served at this priority
     source: str
-    head: HeadName
+    position: Position
     heap_key: str  # of the heap that it is in: its class if that has a total, else ""
 
 
 class Choice(NamedTuple):
-    """The heads that the next claim is for: their sources have the next turns."""
+    """The positions that the next claim is for: their sources have the next turns."""
 
     ranks: list[Rank]
-    order: list[str]  # their sources in turn, with PLAIN where the jobs without a source have theirs
-    rest: int  # best priority of the other sources; jobs without a source of a worse priority are not yet next
+    order: list[str]  # their sources in turn, with PLAIN where the plain jobs have theirs
+    rest: int  # best priority of the other sources, and the lowest that plain jobs may have in this claim
 
 
 @dataclass(slots=True)
 class TurnOrder:
-    """The open heads of one worker's sources, in the order of their turns."""
+    """The open positions of one worker's sources, in the order of their turns."""
 
     full_classes: set[str] = field(default_factory=set)  # as many jobs run as their total allows: no source has a turn
-    _open: dict[HeadName, str] = field(default_factory=dict)  # open heads -> the heap that they belong to
-    _ranks: dict[HeadName, Rank] = field(default_factory=dict)  # what the heaps hold; some heads have closed since
+    _open: dict[Position, str] = field(default_factory=dict)  # open positions -> the heap that they belong to
+    _ranks: dict[Position, Rank] = field(default_factory=dict)  # what the heaps hold; some have closed since
     _heaps: dict[str, list[Rank]] = field(default_factory=lambda: {"": []})  # per class with a total; "": others
     _served: dict[tuple[int, str], int] = field(default_factory=dict)  # (priority, source) -> number of its last start
     _starts: int = 0
 
     def __len__(self) -> int:
-        """How many heads are open."""
+        """How many positions are open."""
         return len(self._open)
 
-    def open(self, head: HeadName, *, has_total: bool) -> None:
-        """This head may be claimed from. A new source has its turn after the sources that wait already."""
-        heap_key = class_of(head[3]) if has_total else ""
-        if self._open.get(head) == heap_key:
+    def open(self, position: Position, *, has_total: bool) -> None:
+        """Jobs may be claimed here. A new source has its turn after the sources that wait already."""
+        heap_key = class_of(position.source) if has_total else ""
+        if self._open.get(position) == heap_key:
             return
-        self._open[head] = heap_key
-        known = self._ranks.get(head)
+        self._open[position] = heap_key
+        known = self._ranks.get(position)
         if known is None or known.heap_key != heap_key:
-            served = self._served.setdefault((head[2], head[3]), self._starts)
-            self._ranks[head] = rank = Rank(head[2], served, head[3], head, heap_key)
+            priority, source = position.priority, position.source
+            served = self._served.setdefault((priority, source), self._starts)
+            self._ranks[position] = rank = Rank(priority, served, source, position, heap_key)
             heapq.heappush(self._heaps.setdefault(heap_key, []), rank)
 
-    def close(self, head: HeadName) -> None:
-        """This head may not be claimed from, or has no more jobs."""
-        self._open.pop(head, None)
+    def close(self, position: Position) -> None:
+        """No job may be claimed here, or there are no more."""
+        self._open.pop(position, None)
 
     def started(self, jobs: Sequence[Claimed]) -> None:
         """These jobs were claimed: their sources have had their turn."""
@@ -82,11 +82,11 @@ class TurnOrder:
 
     @property
     def has_next(self) -> bool:
-        """Whether some head is open."""
+        """Whether some position is open."""
         return self._next() is not None
 
     def choose(self, slots: int, share: Callable[[str], int]) -> Choice:
-        """The heads whose turn it is, until their sources' shares fill the slots."""
+        """The positions whose turn it is, until their sources' shares fill the slots."""
         ranks, sources, rest = list[Rank](), dict[str, None](), MAX_PRIORITY
         while (heap := self._next()) is not None:
             rank = heap[0]
@@ -102,14 +102,14 @@ class TurnOrder:
         return Choice(ranks, self._with_plain(ranks, [*sources]), rest)
 
     def _with_plain(self, ranks: list[Rank], sources: list[str]) -> list[str]:
-        """These sources, with PLAIN inserted where the jobs without a source of the best priority have their turn."""
+        """These sources, with PLAIN inserted where the plain jobs of the best priority have their turn."""
         best = ranks[0].priority
         at = bisect_left(ranks, (best, self._served.get((best, PLAIN), 0), PLAIN))
         before = len({rank.source for rank in ranks[:at]})
         return [*sources[:before], PLAIN, *sources[before:]]
 
     def _next(self) -> list[Rank] | None:
-        """The heap that has the next turn at its top; None if no head is open."""
+        """The heap that has the next turn at its top; None if none is open."""
         if len(self._heaps) == 1:  # no class has a total
             return self._heaps[""] if self._tidy("") else None
         tops = [
@@ -125,12 +125,13 @@ class TurnOrder:
         while heap:
             rank = heap[0]
             served = self._served.get((rank.priority, rank.source), rank.served)
-            if self._ranks.get(rank.head) is not rank:
-                heapq.heappop(heap)  # the head is in another heap: its class was given a total, or has none any more
-            elif rank.head not in self._open:
-                del self._ranks[heapq.heappop(heap).head]
+            if self._ranks.get(rank.position) is not rank:
+                heapq.heappop(heap)  # it is in another heap: its class was given a total, or has none any more
+            elif rank.position not in self._open:
+                del self._ranks[heapq.heappop(heap).position]
             elif rank.served != served:
-                self._ranks[rank.head] = later = Rank(rank.priority, served, rank.source, rank.head, heap_key)
+                later = Rank(rank.priority, served, rank.source, rank.position, heap_key)
+                self._ranks[rank.position] = later
                 heapq.heapreplace(heap, later)
             else:
                 return True

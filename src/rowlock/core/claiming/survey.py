@@ -3,8 +3,8 @@
 A look reads a bounded number of the sources that have ready jobs; a survey is as many looks as it takes to read all of
 them. Claims are made from what the surveys have shown. A closed source stays known together with the moment at which it
 opens, so thousands of closed sources cost one survey now and then, and delay no claim. Among the open sources of the
-best priority, the next turn belongs to the one that was served longest ago. Jobs without a source have one turn
-together, under the name "".
+best priority, the next turn belongs to the one that was served longest ago. Plain jobs have one turn together,
+under the name PLAIN.
 
 A survey is out of date as soon as it is made: other workers claim and settle meanwhile. That is harmless, because a
 claim counts again under its locks. A source that is wrongly believed to be open costs one claim that brings nothing;
@@ -19,7 +19,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rowlock.core.claiming.candidates import FRONT, LOOK, ClaimResult, Head, HeadName, LaneName, Position, Range
+from rowlock.core.claiming.actions import ClaimResult
+from rowlock.core.claiming.ranges import LOOK, Position, QueueTask, Sighting, SourceRange, before_all
 from rowlock.core.claiming.rotation import Choice, TurnOrder
 from rowlock.core.sources.admission import Gate, admit, class_of
 
@@ -33,7 +34,7 @@ BUSY_SECONDS = 0.02  # until a source is tried again after a claim got nothing o
 LONGEST_BUSY = 0.32
 WHOLE_LOOK = 1024  # sources in one look while no job can start; LOOK of them while jobs can
 MOST = 20_000  # sources in one survey; the next one goes on behind them
-FIRST_SECONDS = 0.5  # so long jobs without a source wait for the first survey: some source may have a better priority
+FIRST_SECONDS = 0.5  # that plain jobs wait for the first survey: some source may have a better priority
 # From 64 free slots, and with at least as many open sources, a turn is up to two jobs: half as many sources to lock.
 MANY_SLOTS, JOBS_A_TURN = 64, 2
 OPEN = -math.inf  # `opens_at` of a source that is open now
@@ -45,7 +46,7 @@ class _Known:
 
     gate: Gate
     room: int = 0  # how many jobs it admits, as far as is known: a claim counts again
-    heads: dict[HeadName, int] = field(default_factory=dict)  # head -> number of the last survey that showed it
+    positions: dict[Position, int] = field(default_factory=dict)  # of ready jobs -> the last survey that showed it
     opens_at: float = math.inf  # OPEN: it is open; inf: when one of its attempts ends, or an operator opens it
 
 
@@ -54,10 +55,10 @@ class _Survey:
     """One way through all sources that have ready jobs, in looks."""
 
     number: int
-    starts: dict[LaneName, Position]  # where the next look starts; absent: lane is done
+    starts: dict[QueueTask, Position]  # where the next look starts; absent: all was read
     looks: int = 0
     seconds: float = 0.0  # how long its looks have taken together
-    shown: int = 0  # heads that it has shown
+    shown: int = 0  # positions that it has shown
     again: bool = False  # woken during the survey: what it has already read may have changed
 
 
@@ -65,7 +66,7 @@ class _Survey:
 class SeenSources:
     """The sources as far as one worker has seen them."""
 
-    lanes: Sequence[LaneName]
+    served: Sequence[QueueTask]
     poll_seconds: float  # between surveys when only an operator can open a source
     waiting: bool = True  # there are jobs with a source; unknown before the first look
     look_at: float = 0.0  # when the next look is due
@@ -81,9 +82,12 @@ class SeenSources:
     _looked: float = -math.inf  # when the last look ended
 
     def __post_init__(self) -> None:
-        self._survey = _Survey(1, dict.fromkeys(self.lanes, FRONT))
+        self._survey = _Survey(1, self._from_the_front())
 
-    # --- told
+    def _from_the_front(self) -> dict[QueueTask, Position]:
+        return {one: before_all(one) for one in self.served}
+
+    # --- reported
 
     def woken(self, now: float) -> None:
         """Jobs may have come, or sources may have opened: make a survey soon."""
@@ -94,7 +98,7 @@ class SeenSources:
             self.look_at = min(self.look_at, soonest if self.waiting else max(soonest, self._look_again_at()))
 
     def polled(self, now: float) -> None:
-        """The worker has asked for jobs without a source: look for jobs with one as well, if none is known."""
+        """The worker has asked for plain jobs: look for jobs with one as well, if none is known."""
         if not self.waiting:
             self.look_at = min(self.look_at, max(now, self._look_again_at()))
 
@@ -148,53 +152,53 @@ class SeenSources:
         """Whether there are jobs with a source, and none of them may start."""
         return self.waiting and self.surveyed and not self._order.has_next
 
-    def ranges(self) -> list[Range]:
+    def ranges(self) -> list[SourceRange]:
         """What the next look reads: it goes on where the last one stopped."""
         sources = LOOK if self.surveyed and self._order.has_next else WHOLE_LOOK
-        places = self._survey.starts
-        most = max(32, sources // max(1, len(places)))
-        return [Range(*lane, *place, most) for lane, place in places.items()]
+        starts = self._survey.starts
+        most = max(32, sources // max(1, len(starts)))
+        return [SourceRange(*position, most) for position in starts.values()]
 
-    def next_heads(self, n: int, now: float) -> tuple[list[Head], Choice] | None:
-        """The heads whose turn it is, for `n` free slots, and how they were chosen; None if no source is known to be
+    def next_turns(self, n: int, now: float) -> tuple[list[Sighting], Choice] | None:
+        """The sources whose turn it is, for `n` free slots, and how they were chosen; None if no source is known to be
         open."""
         if not self.has_open(now):
             return None
         turn = JOBS_A_TURN if n >= MANY_SLOTS and len(self._order) >= n else 1
         choice = self._order.choose(n, lambda source: max(1, min(turn, self._known[source].room)))
-        heads = [Head(*one.head, False, self._known[one.source].gate) for one in choice.ranks]
-        return heads, choice
+        return [Sighting(one.position, self._known[one.source].gate) for one in choice.ranks], choice
 
     def _open(self, known: _Known) -> None:
         """Jobs of this source may be claimed."""
         known.opens_at, has_total = OPEN, known.gate.total is not None
-        for head in known.heads:
-            self._order.open(head, has_total=has_total)
+        for position in known.positions:
+            self._order.open(position, has_total=has_total)
 
     def _close(self, known: _Known, until: float) -> None:
         """No job of this source may be claimed before that time."""
         known.opens_at = until
-        for head in known.heads:
-            self._order.close(head)
+        for position in known.positions:
+            self._order.close(position)
 
     # --- what looks and claims brought
 
-    def saw(self, ranges: Sequence[Range], heads: Sequence[Head], began: float, now: float) -> None:
+    def saw(self, ranges: Sequence[SourceRange], sightings: Sequence[Sighting], began: float, now: float) -> None:
         """Note what a look has shown."""
         survey, self._looked = self._survey, now
         survey.looks += 1
         survey.seconds += now - began
-        survey.shown += len(heads)
-        for span in ranges:
-            survey.starts.pop((span.queue, span.task), None)
-        for head in heads:
-            known = self._known.get(head.source)
+        survey.shown += len(sightings)
+        for one in ranges:
+            survey.starts.pop(QueueTask(one.queue, one.task), None)
+        for position, gate, last in sightings:
+            source = position.source
+            known = self._known.get(source)
             if known is None:
-                known = self._known[head.source] = _Known(head.gate)
-            known.heads[head[:4]] = survey.number
-            self._open_or_close(head.source, known, head.gate, began, now)
-            if head.end:
-                survey.starts[head.queue, head.task] = (head.priority, head.source)
+                known = self._known[source] = _Known(gate)
+            known.positions[position] = survey.number
+            self._open_or_close(source, known, gate, began, now)
+            if last:
+                survey.starts[QueueTask(position.queue, position.task)] = position
         self.waiting = bool(self._known)
         if survey.starts and survey.shown < MOST:
             self.look_at = now + (PAUSE_BESIDE_JOBS * (now - began) if self.has_open(now) else 0.0)
@@ -223,17 +227,17 @@ class SeenSources:
             self._close(known, opens_at)
 
     def _end_survey(self, survey: _Survey, now: float) -> None:
-        """Forget the heads that this survey has not shown: they have no ready jobs. Plan the next survey."""
-        for source, known in [*self._known.items()]:
-            for head in [head for head, number in known.heads.items() if number < survey.number]:
-                self._drop(source, known, head)
+        """Forget the positions that this survey has not shown: they have no ready jobs. Plan the next survey."""
+        for known in [*self._known.values()]:
+            for position in [one for one, number in known.positions.items() if number < survey.number]:
+                self._drop(known, position)
         self._timers = [(one.opens_at, s) for s, one in self._known.items() if OPEN < one.opens_at < math.inf]
         heapq.heapify(self._timers)
         self._busy = {source: busy for source, busy in self._busy.items() if busy[1] > now - LONGEST_BUSY}
         self._freed = {name: at for name, at in self._freed.items() if at > now - survey.seconds - CLOSED_SECONDS}
         self.waiting, self._cut = bool(self._known), bool(survey.starts)
         self._may_survey_at = now if survey.looks == 1 else now + PAUSE * survey.seconds
-        self._survey = _Survey(survey.number + 1, survey.starts or dict.fromkeys(self.lanes, FRONT))
+        self._survey = _Survey(survey.number + 1, survey.starts or self._from_the_front())
         self.look_at = self._next_survey(survey, now)
 
     def _next_survey(self, last: _Survey, now: float) -> float:
@@ -248,33 +252,33 @@ class SeenSources:
         pause = max(CLOSED_SECONDS, last.looks / LOOKS_A_SECOND, PAUSE * last.seconds)
         return now + (pause if slots_elsewhere else max(pause, self.poll_seconds))
 
-    def claimed(self, heads: Sequence[Head], result: ClaimResult, began: float, now: float) -> None:
+    def claimed(self, sightings: Sequence[Sighting], result: ClaimResult, began: float, now: float) -> None:
         """Note the result of a claim that was sent at `began`."""
         self._order.started(result.jobs)
-        served, may_have_more = {job.source for job in result.jobs}, {name[3] for name in result.left}
-        asked = {head[:4] for head in heads}
-        for source in dict.fromkeys(head.source for head in heads):
+        served, may_have_more = {job.source for job in result.jobs}, {one.source for one in result.left}
+        asked = {one.position for one in sightings}
+        for source in dict.fromkeys(one.source for one in sightings):
             if (known := self._known.get(source)) is None:
                 continue
             if source in served:
                 self._busy.pop(source, None)
-            elif source not in result.locked and source not in may_have_more and known.heads.keys() - asked:
-                pass  # only these heads have no more jobs: those of its other heads must not wait
+            elif source not in result.locked and source not in may_have_more and known.positions.keys() - asked:
+                pass  # only these positions have no more jobs: those at its other ones must not wait
             elif source in result.locked or source not in may_have_more or not result.jobs:
                 misses = self._busy.get(source, (0, 0.0))[0] + 1
                 self._busy[source] = (misses, now + min(BUSY_SECONDS * 2**misses, LONGEST_BUSY))
                 self.look_at = min(self.look_at, self._busy[source][1])
             self._open_or_close(source, known, result.gates.get(source, known.gate), began, now)
-        for head in heads:
-            known, name = self._known.get(head.source), head[:4]
-            if known is not None and head.source not in result.locked and name not in result.left:
-                self._drop(head.source, known, name)
+        for position, _, _ in sightings:
+            known = self._known.get(position.source)
+            if known is not None and position.source not in result.locked and position not in result.left:
+                self._drop(known, position)
         if self._cut and not self.has_open(now):
             self.look_at = min(self.look_at, self._may_survey_at)
 
-    def _drop(self, source: str, known: _Known, head: HeadName) -> None:
-        """This head has no more ready jobs."""
-        known.heads.pop(head, None)
-        self._order.close(head)
-        if not known.heads:
-            del self._known[source]
+    def _drop(self, known: _Known, position: Position) -> None:
+        """There are no more ready jobs here."""
+        known.positions.pop(position, None)
+        self._order.close(position)
+        if not known.positions:
+            del self._known[position.source]

@@ -11,7 +11,7 @@ from rowlock.core.errors import InvalidArguments
 from rowlock.core.policy import DAY
 
 
-class Kind(NamedTuple):
+class AlertKind(NamedTuple):
     """What a rule may look at: the word for its subjects, and its limit if it has one."""
 
     subjects: str
@@ -20,14 +20,16 @@ class Kind(NamedTuple):
     hold: float = 0.0
 
 
-KINDS: dict[str, Kind] = {
-    "running_seconds": Kind("queues", 300.0, seconds=True),  # a job has been running for longer than `above`
-    "queued": Kind("queues", 10.0, hold=60.0),  # more than `above` jobs are ready in a queue and wait for a slot
-    "oldest_seconds": Kind("queues", 600.0, seconds=True),  # a ready job has been waiting for longer than `above`
-    "dead": Kind("tasks", 0.0),  # more than `above` jobs of a task became dead in the last `within`
-    "no_worker": Kind("queues", None, hold=60.0),  # no live worker serves a queue, or none lives at all
-    "breaker_open": Kind("sources", None),  # the breaker of a source is open
-    "missed_ticks": Kind("schedules", 60.0, seconds=True),  # a tick is due for longer than `above` and was not fired
+KINDS: dict[str, AlertKind] = {
+    "running_seconds": AlertKind("queues", 300.0, seconds=True),  # a job has been running for longer than `above`
+    "queued": AlertKind("queues", 10.0, hold=60.0),  # more than `above` jobs are ready in a queue and wait for a slot
+    "oldest_seconds": AlertKind("queues", 600.0, seconds=True),  # a ready job has been waiting for longer than `above`
+    "dead": AlertKind("tasks", 0.0),  # more than `above` jobs of a task became dead in the last `within`
+    "no_worker": AlertKind("queues", None, hold=60.0),  # no live worker serves a queue, or none lives at all
+    "breaker_open": AlertKind("sources", None),  # the breaker of a source is open
+    "missed_ticks": AlertKind(
+        "schedules", 60.0, seconds=True
+    ),  # a tick is due for longer than `above` and was not fired
 }
 
 
@@ -104,7 +106,7 @@ def _number(rule: str, value: object) -> float:
     return float(value)
 
 
-def _only(rule: str, value: object, kind: Kind) -> tuple[str, ...]:
+def _only(rule: str, value: object, kind: AlertKind) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
         raise InvalidArguments(f"rule {rule!r}: only must be {kind.subjects}, one or a list, not {value!r}")

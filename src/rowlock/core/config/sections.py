@@ -191,7 +191,6 @@ class AlertSettings(Section):
 
     @property
     def parsed_rules(self) -> tuple[AlertRule, ...]:
-        """The rules as records."""
         return parse_rules(self.rules, self.repeat_seconds)
 
 
@@ -206,7 +205,6 @@ class SentrySettings(Section):
 
     @property
     def wanted(self) -> bool:
-        """Whether failed attempts are sent."""
         return self.enabled or self.dsn is not None
 
 

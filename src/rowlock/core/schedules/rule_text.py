@@ -35,7 +35,7 @@ _TIMES = re.compile(r"at [0-9:]{5,8}(?:(?:, and |, | and )[0-9:]{5,8})*(?= )")
 
 
 def refused(text: str, why: str) -> InvalidArguments:
-    """The error for a text that is no rule."""
+    """The error for a text that is not a rule."""
     return InvalidArguments(f"the rule {text[:60]!r}{'…' if len(text) > 60 else ''} {why}")
 
 
@@ -181,7 +181,7 @@ def _fault(field: Field, item: str) -> tuple[str, str]:
 
 
 def _around(field: Field, first: int, last: int) -> str:
-    """A range over the end of its field, as two."""
+    """Split a range that wraps around (22-3) into two."""
     if field is DAY_OF_WEEK and last == 0:
         return f"{first}-7"
     top = 6 if field is DAY_OF_WEEK else field.high

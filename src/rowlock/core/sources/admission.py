@@ -2,7 +2,7 @@
 
 A source has a name such as `api:ebay`; the part before the colon is its class, whose settings are its defaults. `admit`
 says how many jobs of a source may start, while the caller holds its lock. Its circuit breaker is in breaker.py, its
-settings are in source_policy.py.
+settings are in policy.py.
 """
 
 from __future__ import annotations

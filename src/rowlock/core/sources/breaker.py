@@ -10,7 +10,7 @@ COOLDOWN = 300.0  # seconds that it stays open
 LONGEST_COOLDOWN = 86_400.0  # seconds; each further opening of a breaker lengthens its cooldown up to this
 
 
-class Event(NamedTuple):
+class BreakerEvent(NamedTuple):
     """What one attempt says about its source."""
 
     kind: Literal["success", "failure", "refusal", "none"]
@@ -37,7 +37,7 @@ class Health:
     paused_for: float | None = None
 
 
-def after(health: Health, event: Event) -> Health:
+def after(health: Health, event: BreakerEvent) -> Health:
     """The health after an event. An attempt that was claimed before the breaker last opened or closed is ignored,
     except for the time for which the source asked to get no requests."""
     if event.retry_after is not None and event.retry_after > (health.paused_for or 0.0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -33,11 +34,12 @@ class Dialect:
     partitions: bool  # finished jobs lie in one partition for each day
     is_file: bool  # a file that each process opens itself: no server, no roles, and it migrates when it is opened
     clock: str  # SQL for the database's own clock, also where tests have another one
-    migrations_table: str  # SQL that makes the table of Rowlock's own migrations, if it is missing
+    migrations_table: str  # SQL that makes the tables about Rowlock's own schema, if they are missing
     tokens: Mapping[str, Callable[[str], str]]
     rows: Callable[[str, list[tuple[str, str]]], str]
     row: Callable[[str, list[tuple[str, str]]], str]
     place: str  # how a numbered parameter begins
+    leaves_out: re.Pattern[str]  # clauses that only the other engine has
 
 
 def _postgres_rows(alias: str, columns: list[tuple[str, str]]) -> str:
@@ -64,15 +66,6 @@ def _alias(inside: str) -> tuple[str, str]:
     return alias, expression
 
 
-def _of(alias: str) -> str:
-    return f" OF {alias}" if alias else ""
-
-
-def _not_aside(prefix: str, x: str) -> str:
-    # A scalar sub-select is one index probe for each row; NOT EXISTS may become a join that reads the whole table.
-    return f"(SELECT 1 FROM {prefix}set_aside a WHERE a.id = {x} AND coalesce(a.again_at > {{now}}, TRUE)) IS NULL"
-
-
 POSTGRES = Dialect(
     "postgres",
     "rowlock.",
@@ -87,6 +80,8 @@ CREATE SCHEMA IF NOT EXISTS rowlock;
 CREATE TABLE IF NOT EXISTS rowlock.migrations (
     number integer PRIMARY KEY, name text NOT NULL, breaking boolean NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now());
+CREATE TABLE IF NOT EXISTS rowlock.schema_files (
+    name text PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now());
 """,
     tokens={
         "now": lambda _: "coalesce(:now, statement_timestamp())",
@@ -96,49 +91,27 @@ CREATE TABLE IF NOT EXISTS rowlock.migrations (
         "time": lambda x: (
             f"CASE WHEN {x} > '{LATEST}' THEN '{LATEST}' WHEN {x} < '{EARLIEST}' THEN '{EARLIEST}' ELSE {x} END"
         ),
-        "clock": lambda _: "date_part('epoch', statement_timestamp())",
         "drop_on": lambda x: (
             f"((({{now}} + least(greatest({x}, 0), {LONGEST}) * interval '1 second') AT TIME ZONE 'UTC')::date + 1)"
         ),
-        "iso_date": lambda x: f"to_char({x}, 'YYYY-MM-DD')",  # a cast to text depends on DateStyle
-        "fresh": lambda _: "current_setting('transaction_isolation') = 'read committed'",
         "minute": lambda x: f"date_bin('1 minute', {x}, '2000-01-01Z')",
         "hour": lambda x: f"date_bin('1 hour', {x}, '2000-01-01Z')",
-        "lock": lambda alias: f"FOR UPDATE{_of(alias)}",
-        "lock_key": lambda _: "FOR KEY SHARE",
-        "skip_locked": lambda alias: f"FOR UPDATE{_of(alias)} SKIP LOCKED",
         "among": lambda x: f"= ANY(ARRAY({x}))",
         "computed": lambda x: x,
-        "equal_by_range": lambda x: "{0} >= {1} AND {0} <= {1}".format(*_alias(x)),
         "greatest": lambda x: f"greatest({x})",
         "class": lambda x: f"split_part({x}, ':', 1)",
-        # LATERAL with LIMIT, because a plain join may be planned as a product while the tables are empty.
-        "one_job": lambda x: "CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs_live WHERE id = {1} LIMIT 1) {0}".format(
-            *_alias(x)
-        ),
         "end_order": lambda _: "id",
-        "by_name": lambda _: "",
-        "indexed_by": lambda _: "",
-        "one_source": lambda x: (
-            "LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = {1} LIMIT 1) {0} ON TRUE".format(*_alias(x))
-        ),
         "holds": lambda x: "strpos(CAST({} AS text), {}) > 0".format(*_alias(x)),
         # Compared as JSON and not as text: converting an escape such as \\u0000 to text is an error.
         "contains": lambda x: (
             "EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof({0}) WHEN 'array' THEN {0} END) one"
             " WHERE one.value::text IN ({1}, {2}))".format(*x.split(", "))
         ),
-        "not_aside": lambda x: _not_aside("rowlock.", x),
-        # A start in the future was written by a clock that was ahead and was set back. How long the server has been up
-        # is not known then, and waiting for that moment could take hours: the sweeper has been connected for as long.
-        "up_for": lambda x: (
-            f"(CAST({x} AS double precision) <= 0 OR pg_postmaster_start_time() > {{now}} "
-            f"OR {{now}} > pg_postmaster_start_time() + ({x}) * interval '1 second')"
-        ),
     },
     rows=_postgres_rows,
     row=_postgres_row,
     place="$",
+    leaves_out=re.compile(r"\s+INDEXED BY \w+"),
 )
 
 SQLITE = Dialect(
@@ -154,43 +127,33 @@ SQLITE = Dialect(
 CREATE TABLE IF NOT EXISTS rowlock_migrations (
     number INTEGER PRIMARY KEY, name TEXT NOT NULL, breaking INTEGER NOT NULL,
     applied_at REAL NOT NULL DEFAULT (unixepoch('subsec')));
+CREATE TABLE IF NOT EXISTS rowlock_schema_files (
+    name TEXT PRIMARY KEY NOT NULL, checksum TEXT NOT NULL,
+    applied_at REAL NOT NULL DEFAULT (unixepoch('subsec')));
 """,
     tokens={
         "now": lambda _: ":now",
         "after": lambda x: f"({{now}} + ({x}))",
         "seconds_until": lambda x: f"({x} - {{now}})",
         "time": lambda x: f"coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', {x}, 'unixepoch'), {x})",
-        "clock": lambda _: "unixepoch('subsec')",
         "drop_on": lambda x: f"date({{now}} + min(max({x}, 0), {LONGEST}), 'unixepoch', '+1 day')",
-        "iso_date": lambda x: x,
-        "fresh": lambda _: "TRUE",
         "minute": lambda x: f"(CAST({x} AS INTEGER) / 60 * 60)",
         "hour": lambda x: f"(CAST({x} AS INTEGER) / 3600 * 3600)",
-        "lock": lambda _: "",
-        "lock_key": lambda _: "",
-        "skip_locked": lambda _: "",
         "among": lambda x: f"IN ({x})",
         "computed": lambda x: f"+{x}",
-        "equal_by_range": lambda x: " = ".join(_alias(x)),
         "greatest": lambda x: f"max({x})",
         "class": lambda x: f"substr({x}, 1, instr({x} || ':', ':') - 1)",
-        "one_job": lambda x: "JOIN rowlock_jobs_live {0} ON {0}.id = {1}".format(*_alias(x)),
-        "one_source": lambda x: "LEFT JOIN rowlock_sources {0}{{by_name()}} ON {0}.name = {1}".format(*_alias(x)),
         "end_order": lambda _: "rowid",
-        # Old statistics, from when there were two sources, would make SQLite read all of twenty thousand.
-        "indexed_by": lambda name: f" INDEXED BY {name}",
-        "by_name": lambda _: " INDEXED BY sqlite_autoindex_rowlock_sources_1",
         "holds": lambda x: "instr({}, {}) > 0".format(*_alias(x)),
         "contains": lambda x: (
             "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid({0}) THEN {0} ELSE '[]' END)"
             " WHERE value IN ({1} ->> '$', {2} ->> '$'))".format(*x.split(", "))
         ),
-        "not_aside": lambda x: _not_aside("rowlock_", x),
-        "up_for": lambda x: f"({x} IS NOT NULL)",
     },
     rows=_sqlite_rows,
     row=_sqlite_row,
     place="?",
+    leaves_out=re.compile(r"\s+FOR (?:UPDATE|KEY SHARE)(?: OF \w+)?(?: SKIP LOCKED)?"),
 )
 
 DIALECTS = {dialect.name: dialect for dialect in (POSTGRES, SQLITE)}

@@ -1,18 +1,26 @@
-"""Numbered migrations, each applied once, in one transaction with its own row in `migrations`.
+"""Bring a database's schema up to this version: numbered migrations, and the views and functions that belong to them.
+
+A numbered file (`0001_schema.sql`) is applied once, in one transaction with its row in `migrations`. The other files
+(`views.sql`, `functions/*.sql`) are applied again when their text has changed; `schema_files` has the checksum of each.
 
 Many processes may start together: the first takes a lock, and the others then find the rows. A file whose first line is
 `-- breaking` makes code that does not know it refuse to start; any other newer migration is compatible, so that old
-workers keep running through an upgrade.
+workers keep running through an upgrade. Code that finds a migration it does not know leaves views and functions alone:
+they are newer than its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Any
 
-from rowlock.core.errors import SchemaError
+from rowlock.core.errors import SchemaError, UnreleasedSchema
 from rowlock.store.engine.dialects import POSTGRES, Dialect
 
 
@@ -31,89 +39,301 @@ class Migration:
         return f"{self.number:04d}_{self.name}"
 
 
+@dataclass(frozen=True)
+class File:
+    """A file of views or functions."""
+
+    title: str  # its path in the engine's folder
+    sql: str
+
+    @cached_property
+    def checksum(self) -> str:
+        """What the database remembers of its text."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What this code brings for one engine, in the order in which it is applied."""
+
+    migrations: tuple[Migration, ...]
+    files: tuple[File, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a database has."""
+
+    migrations: dict[int, bool] = field(default_factory=dict)  # number -> is it breaking?
+    files: dict[str, str] = field(default_factory=dict)  # title -> checksum
+    first: str | None = None  # the name of migration 1
+
+
 @cache
-def migrations(engine: str) -> tuple[Migration, ...]:
-    """All of an engine's migrations, in order."""
-    folder = resources.files("rowlock.store").joinpath("sql", "migrations", engine)
-    found = []
-    for file in folder.iterdir():
-        if file.name.endswith(".sql"):
-            text = file.read_text("utf-8")
+def schema(engine: str) -> Schema:
+    """The schema of this version for an engine."""
+    return read(resources.files("rowlock.store").joinpath("schema", engine))
+
+
+def read(folder: Traversable) -> Schema:
+    """The schema in a folder: numbered files, views.sql and functions/*.sql."""
+    migrations, files = [], []
+    for path, file in _sql_files(folder, ""):
+        text = file.read_text("utf-8")
+        if file.name[0].isdigit():
             number, _, name = file.name[:-4].partition("_")
-            found.append(Migration(int(number), name, text, text.startswith("-- breaking")))
-    return tuple(sorted(found, key=lambda migration: migration.number))
+            migrations.append(Migration(int(number), name, text, text.startswith("-- breaking")))
+        else:
+            files.append(File(path, text))
+    return Schema(
+        tuple(sorted(migrations, key=lambda migration: migration.number)),
+        tuple(sorted(files, key=lambda file: file.title)),
+    )
 
 
-def script(dialect: Dialect, applied: dict[int, bool] | None = None) -> str:
-    """What is not yet applied, as SQL for a DBA to run: `rowlock migrate --sql`."""
-    parts = [dialect.migrations_table]
-    for migration in pending(dialect, applied or {}):
-        flag = "TRUE" if migration.breaking else "FALSE"
-        parts.append(
-            f"BEGIN;\nINSERT INTO {dialect.prefix}migrations (number, name, breaking) VALUES "
-            f"({migration.number}, '{migration.name}', {flag});\n{migration.sql.strip()}\nCOMMIT;\n"
-        )
-    return "\n".join(parts)
+def _sql_files(folder: Traversable, path: str) -> Iterable[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _sql_files(entry, f"{path}{entry.name}/")
+        elif entry.name.endswith(".sql"):
+            yield f"{path}{entry.name}", entry
 
 
-def applied_in_sqlite(connection: Any) -> dict[int, bool]:
-    """The migrations that a SQLite file has, each with whether it is breaking."""
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'rowlock_migrations'").fetchall():
-        return {}
-    rows = connection.execute("SELECT number, breaking FROM rowlock_migrations").fetchall()
-    return {number: bool(breaking) for number, breaking in rows}
-
-
-async def applied_in_postgres(connection: Any) -> dict[int, bool]:
-    """The migrations that a PostgreSQL database has, each with whether it is breaking."""
-    if await connection.fetchval("SELECT to_regclass('rowlock.migrations')") is None:
-        return {}
-    return {row[0]: row[1] for row in await connection.fetch("SELECT number, breaking FROM rowlock.migrations")}
-
-
-def pending(dialect: Dialect, applied: dict[int, bool]) -> list[Migration]:
+def pending(dialect: Dialect, applied: Applied) -> list[Migration]:
     """The migrations of this code that the database does not have."""
-    return [migration for migration in migrations(dialect.name) if migration.number not in applied]
+    return [migration for migration in schema(dialect.name).migrations if migration.number not in applied.migrations]
 
 
-def check(dialect: Dialect, applied: dict[int, bool], where: str) -> None:
-    """Refuse a schema that this code cannot use. `applied` maps each number to whether it is breaking."""
-    known = {migration.number for migration in migrations(dialect.name)}
-    if breaking := sorted(number for number, flag in applied.items() if flag and number not in known):
+def changed(dialect: Dialect, applied: Applied) -> list[File]:
+    """The files of views and functions whose text the database does not have. After a migration all of them are applied
+    again: it may have dropped something of theirs."""
+    if applied.migrations.keys() - {migration.number for migration in schema(dialect.name).migrations}:
+        return []
+    files = schema(dialect.name).files
+    if pending(dialect, applied):
+        return list(files)
+    return [file for file in files if applied.files.get(file.title) != file.checksum]
+
+
+def titles(migrations: Iterable[Migration], files: Iterable[File]) -> list[str]:
+    """What people see of them."""
+    return [*(migration.title for migration in migrations), *(file.title for file in files)]
+
+
+def check(dialect: Dialect, applied: Applied, where: str) -> None:
+    """Refuse a schema that this code cannot use."""
+    refuse_unreleased(dialect, applied, where)
+    known = {migration.number for migration in schema(dialect.name).migrations}
+    if breaking := sorted(number for number, flag in applied.migrations.items() if flag and number not in known):
         raise SchemaError(
             f"{where} has migration {breaking[0]}, which this version of Rowlock does not know and cannot work with; "
             "upgrade rowlock on this machine"
         )
     if missing := pending(dialect, applied):
-        state = "has no Rowlock tables" if not applied else f"lacks migration {missing[0].number}"
+        state = "has no Rowlock tables" if not applied.migrations else f"lacks migration {missing[0].number}"
         raise SchemaError(f"{where} {state}; run: rowlock migrate --database URL")
 
 
-async def apply_to_postgres(connection: Any) -> list[str]:
-    """Apply the missing migrations to a PostgreSQL database; returns their names. Many processes may do it at once."""
+def refuse_unreleased(dialect: Dialect, applied: Applied, where: str) -> None:
+    """Refuse a database of a version before 0.1, whose migrations were others under the same numbers."""
+    if applied.first not in (None, schema(dialect.name).migrations[0].name):
+        away = "move the file away" if dialect.is_file else "run DROP SCHEMA rowlock CASCADE"
+        raise UnreleasedSchema(
+            f"{where} was made by an unreleased version of Rowlock, which this version cannot upgrade; nothing was "
+            f"changed. Finish or export its jobs with that version, then use a new database (or {away}) and run: "
+            "rowlock migrate --database URL"
+        )
+
+
+def record(dialect: Dialect, migration: Migration) -> str:
+    """SQL that notes that a migration is applied."""
+    return (
+        f"INSERT INTO {dialect.prefix}migrations (number, name, breaking) VALUES "
+        f"({migration.number}, '{migration.name}', {'TRUE' if migration.breaking else 'FALSE'});\n"
+    )
+
+
+def replace(dialect: Dialect, files: list[File]) -> str:
+    """SQL that applies files of views and functions, and notes it."""
+    table = f"{dialect.prefix}schema_files"
+    notes = "".join(
+        f"INSERT INTO {table} (name, checksum) VALUES ('{file.title}', '{file.checksum}')\n"
+        f"    ON CONFLICT (name) DO UPDATE SET checksum = excluded.checksum, applied_at = excluded.applied_at;\n"
+        for file in files
+    )
+    if dialect.is_file:
+        return "".join(file.sql for file in files) + notes
+    parts = ",\n".join(
+        f"    ARRAY['{kind}', '{name}', '{first}', $sql$\n{sql}$sql$]"
+        for file in files
+        for first, kind, name, sql in _definitions(file)
+    )
+    return REPLACE.replace("%parts%", parts) + notes
+
+
+# A view or function is replaced, so that it keeps its rights and sessions that use it go on. If PostgreSQL refuses,
+# because its columns, its parameters or its result have changed, it is dropped and created again with the same rights.
+# If something that is not Rowlock's depends on it, everything is undone, with an error that names what depends on it.
+REPLACE = """\
+DO $rowlock$
+DECLARE
+    part    text[];     -- kind, name, the first function of its file, definition
+    older   oid[];      -- what has this name now
+    options text[];     -- what an operator has set on a view, such as security_invoker
+    rights  text[];
+    line    text;
+BEGIN
+    FOREACH part SLICE 1 IN ARRAY ARRAY[
+%parts%
+    ] LOOP
+        older := ARRAY(
+            SELECT p.oid FROM pg_proc p
+            WHERE part[1] = 'FUNCTION' AND p.pronamespace = 'rowlock'::regnamespace AND p.proname = part[2]
+            UNION ALL
+            SELECT c.oid FROM pg_class c
+            WHERE part[1] = 'VIEW' AND c.relnamespace = 'rowlock'::regnamespace AND c.relname = part[2]);
+        options := (SELECT c.reloptions FROM pg_class c WHERE part[1] = 'VIEW' AND c.oid = older[1]);
+        rights := ARRAY(
+            SELECT format('GRANT %s ON %s rowlock.%I TO %s%s', g.privilege || g.columns,
+                          CASE part[1] WHEN 'VIEW' THEN 'TABLE' ELSE part[1] END, part[2],
+                          CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
+                          CASE WHEN g.grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+            FROM (
+                SELECT a.privilege_type, '', a.grantee, a.is_grantable
+                FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a
+                WHERE part[1] = 'FUNCTION' AND a.grantee <> p.proowner
+                  -- A new part of other functions may be called by whoever may call the first function of its file.
+                  AND (p.oid = ANY (older) OR older = '{}' AND part[2] LIKE '\\_%'
+                       AND p.pronamespace = 'rowlock'::regnamespace AND p.proname = part[3])
+                UNION ALL
+                SELECT a.privilege_type, '', a.grantee, a.is_grantable
+                FROM pg_class c CROSS JOIN aclexplode(c.relacl) a
+                WHERE part[1] = 'VIEW' AND c.oid = ANY (older) AND a.grantee <> c.relowner
+                UNION ALL
+                SELECT a.privilege_type, format(' (%I)', t.attname), a.grantee, a.is_grantable
+                FROM pg_attribute t CROSS JOIN aclexplode(t.attacl) a
+                WHERE part[1] = 'VIEW' AND t.attrelid = ANY (older)
+            ) g (privilege, columns, grantee, grantable));
+        BEGIN
+            EXECUTE part[4];
+            IF older <> '{}' AND part[1] = 'FUNCTION' AND EXISTS (
+                SELECT 1 FROM pg_proc p
+                WHERE p.pronamespace = 'rowlock'::regnamespace AND p.proname = part[2] AND p.oid <> ALL (older))
+            THEN
+                RAISE invalid_function_definition;  -- the types of its parameters changed: the older one would stay
+            END IF;
+        EXCEPTION WHEN invalid_function_definition OR invalid_table_definition OR wrong_object_type THEN
+            IF older = '{}' THEN
+                RAISE;
+            END IF;
+            BEGIN
+                EXECUTE (SELECT string_agg(format('DROP %s %s;', part[1], CASE part[1] WHEN 'VIEW' THEN
+                    u::regclass::text ELSE u::regprocedure::text END), ' ') FROM unnest(older) u);
+            EXCEPTION WHEN dependent_objects_still_exist THEN
+                GET STACKED DIAGNOSTICS line = PG_EXCEPTION_DETAIL;
+                RAISE EXCEPTION 'this version must drop rowlock.% and create it again, but %; drop what depends on it,'
+                    ' run rowlock migrate, and create it again (nothing was changed)',
+                    part[2], replace(line, E'\\n', '; ') USING ERRCODE = 'dependent_objects_still_exist';
+            END;
+            EXECUTE part[4];
+            older := '{}';
+        END;
+        IF older = '{}' THEN
+            FOREACH line IN ARRAY rights LOOP
+                BEGIN
+                    EXECUTE line;
+                EXCEPTION WHEN undefined_column THEN
+                    NULL;  -- a right on a column that the view no longer has
+                END;
+            END LOOP;
+        END IF;
+        FOREACH line IN ARRAY coalesce(options, '{}') LOOP
+            EXECUTE format('ALTER VIEW rowlock.%I SET (%s = %L)',
+                           part[2], split_part(line, '=', 1), split_part(line, '=', 2));
+        END LOOP;
+    END LOOP;
+    -- Nobody calls a function without the right to: `rowlock migrate --roles` gives it to the roles that need it.
+    REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA rowlock FROM PUBLIC;
+END;
+$rowlock$;
+"""
+DEFINITION = re.compile(
+    r"^CREATE OR REPLACE (?:(FUNCTION) rowlock\.(\w+)\(.*?\bAS\s+(\$\$|').*?\3;"
+    r"|(VIEW) rowlock\.(\w+) .*?;(?=\n\n|\n*\Z))",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def _definitions(file: File) -> list[tuple[str, str, str, str]]:
+    """The views and functions in a file: the name of its first one, then kind, name and definition of each."""
+    found = [(m[1] or m[4], m[2] or m[5], m[0]) for m in DEFINITION.finditer(file.sql)]
+    rest = re.sub(r"--[^\n]*", "", DEFINITION.sub("", file.sql)).strip()
+    if rest or not found:
+        raise ValueError(
+            f"{file.title}: only CREATE OR REPLACE FUNCTION or VIEW can be applied again, not {rest[:60]!r}"
+        )
+    return [(found[0][1], kind, name, sql) for kind, name, sql in found]
+
+
+def script(dialect: Dialect, applied: Applied | None = None) -> str:
+    """What is not yet applied, as SQL for a DBA to run: `rowlock migrate --sql`."""
+    there = applied or Applied()
+    steps = [record(dialect, migration) + migration.sql.strip() + "\n" for migration in pending(dialect, there)]
+    if files := changed(dialect, there):
+        # With the last migration: the functions that were there before may not fit its tables.
+        steps[-1:] = ["\n".join((*steps[-1:], replace(dialect, files)))]
+    return "\n".join([dialect.migrations_table, *(f"BEGIN;\n{step}COMMIT;\n" for step in steps)])
+
+
+def applied_in_sqlite(connection: Any) -> Applied:
+    """What an SQLite file has."""
+    names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
+    if "rowlock_migrations" not in names:
+        return Applied()
+    rows = connection.execute("SELECT number, name, breaking FROM rowlock_migrations").fetchall()
+    files = "rowlock_schema_files" in names and connection.execute("SELECT name, checksum FROM rowlock_schema_files")
+    return _applied(rows, files or [])
+
+
+async def applied_in_postgres(connection: Any) -> Applied:
+    """What a PostgreSQL database has."""
+    if await connection.fetchval("SELECT to_regclass('rowlock.migrations')") is None:
+        return Applied()
+    rows = await connection.fetch("SELECT number, name, breaking FROM rowlock.migrations")
+    if await connection.fetchval("SELECT to_regclass('rowlock.schema_files')") is None:
+        return _applied(rows, [])
+    return _applied(rows, await connection.fetch("SELECT name, checksum FROM rowlock.schema_files"))
+
+
+def _applied(migrations: Iterable[Any], files: Iterable[Any]) -> Applied:
+    rows = list(migrations)
+    first = next((name for number, name, _ in rows if number == 1), None)
+    return Applied({number: bool(breaking) for number, _, breaking in rows}, dict(map(tuple, files)), first)
+
+
+async def apply_to_postgres(connection: Any, where: str) -> list[str]:
+    """Apply to a PostgreSQL database what it lacks; returns the names. Many processes may do it at once."""
     names = []
-    while some := await _apply_some(connection):
+    while some := await _apply_some(connection, where):
         names += some
     return names
 
 
-async def _apply_some(connection: Any) -> list[str]:
+async def _apply_some(connection: Any, where: str) -> list[str]:
     """Apply the next migration, or all of them to a new database. In one that is in use each has its own
-    transaction: the locks of one must not be held through all that follow."""
+    transaction: the locks of one must not be held through all that follow. With the last of them come the files."""
     # Under a stricter level the snapshot is older than the lock, and would not show what another process has applied.
     async with connection.transaction(isolation="read_committed"):
         # CREATE SCHEMA IF NOT EXISTS still collides when two run it at once, so the lock comes first.
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'))")
-        await connection.execute(POSTGRES.migrations_table)
         applied = await applied_in_postgres(connection)
+        refuse_unreleased(POSTGRES, applied, where)
+        await connection.execute(POSTGRES.migrations_table)
         missing = pending(POSTGRES, applied)
-        now = missing[:1] if applied else missing
+        now = missing[:1] if applied.migrations else missing
         for migration in now:
-            await connection.execute(
-                "INSERT INTO rowlock.migrations (number, name, breaking) VALUES ($1, $2, $3)",
-                migration.number,
-                migration.name,
-                migration.breaking,
-            )
-            await connection.execute(migration.sql)
-        return [migration.title for migration in now]
+            await connection.execute(record(POSTGRES, migration) + migration.sql)
+        files = changed(POSTGRES, applied) if now == missing else []
+        if files:
+            await connection.execute(replace(POSTGRES, files))
+        return titles(now, files)

@@ -17,7 +17,7 @@ from rowlock.store.engine.operation import Row
 T = TypeVar("T")
 
 # Shown instead of a time beyond Python's calendar, or of a value that is no time. On PostgreSQL the statements
-# themselves return these (the token {time} in queries.py).
+# themselves return these (the token {time} in statements.py).
 EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 

@@ -44,7 +44,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
 VIEWS = ("jobs", "recent_jobs", "source_health", "stuck_jobs", "backlog")
 READABLE = (
     *VIEWS, "jobs_live", "jobs_finished", "attempts", "batches", "batch_counts", "queues", "workers", "dispatchers",
-    "schedules", "ticks", "sources", "tasks", "events", "set_aside", "alerts", "migrations",
+    "schedules", "ticks", "sources", "tasks", "events", "set_aside", "alerts", "migrations", "schema_files",
     "tallies", "rollups", "counters", "queue_samples", "job_logs",
 )  # fmt: skip
 SECRET = ("tokens", "tickets", "login_links", "requests", "webhook_secrets")
@@ -100,6 +100,7 @@ TABLES: dict[str, dict[str, str]] = {
         **dict.fromkeys((*READABLE, *SECRET, *UNREADABLE), CHANGE),
         **dict.fromkeys(VIEWS, "SELECT"),
         "migrations": "SELECT",
+        "schema_files": "SELECT",
         "app_migrations": "SELECT",
     },
 }

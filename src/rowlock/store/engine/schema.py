@@ -1,4 +1,4 @@
-"""Which migrations a database has, read without opening it as a store: that would create, migrate or refuse it."""
+"""Which schema a database has, read without opening it as a store: that would create, migrate or refuse it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from rowlock.core.errors import StoreError
 from rowlock.store.engine.dialects import Dialect
-from rowlock.store.engine.migrate import applied_in_postgres, applied_in_sqlite
+from rowlock.store.engine.migrate import Applied, applied_in_postgres, applied_in_sqlite
 from rowlock.store.engine.store import dialect_of, file_of, redact
 
 
-async def applied(url: str) -> tuple[Dialect, dict[int, bool]]:
-    """The engine's dialect, and the migrations that are applied, each with whether it is breaking."""
+async def applied(url: str) -> tuple[Dialect, Applied]:
+    """The engine's dialect, and what the database has."""
     dialect = dialect_of(url)
     if dialect.is_file:
         return dialect, _in_file(file_of(url))
@@ -22,11 +22,11 @@ async def applied(url: str) -> tuple[Dialect, dict[int, bool]]:
         return dialect, await applied_in_postgres(connection)
 
 
-def _in_file(file: Path) -> dict[int, bool]:
+def _in_file(file: Path) -> Applied:
     import apsw
 
     if not file.exists():
-        return {}
+        return Applied()
     try:
         # Not READONLY: such a connection leaves its -wal and -shm files behind.
         connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)

@@ -12,14 +12,15 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.states import FINAL, State
 from rowlock.store import audit
 from rowlock.store.audit import Actor
+from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import moment
 from rowlock.store.engine.store import Runs
@@ -28,9 +29,8 @@ from rowlock.store.jobs import cancel, retry
 from rowlock.store.jobs.claim import Undone
 from rowlock.store.jobs.transitions import Keep
 from rowlock.store.read import reads, search
-from rowlock.store.read.reads import JobFilter
-from rowlock.store.read.search import Counted, Ids
-from rowlock.store.upkeep import clock_repair
+from rowlock.store.read.filter import JobFilter, from_json, to_json
+from rowlock.store.read.search import Counted
 from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE
 
 log = logging.getLogger("rowlock.store")
@@ -101,31 +101,30 @@ def prepare(
     action: str,
     wanted: JobFilter,
     ids: Sequence[str] | None = None,
-    within: Ids | None = None,
-    limit: int = reads.COUNT_LIMIT,
+    limit: int = search.COUNT_LIMIT,
     looks: int = search.LOOKS,
 ) -> Steps[Prepared]:
     """Which jobs a change would change: those of `ids`, or all that fit."""
-    now, fitting = (yield from clock_repair.now().start()), with_states(action, wanted)
+    now, fitting = (yield from clock.now().start()), with_states(action, wanted)
     if ids is not None:
         found = [job for job in (yield from reads.by_ids(ids).start()) if job.state in VERBS[action].possible]
         states = {state: Counted(sum(job.state is state for job in found), True) for state in VERBS[action].possible}
         chosen = [job.id for job in found]
         return Prepared(now, fitting, states, chosen, chosen[:5])
-    states = yield from search.count(fitting, within, limit, looks).start()
-    first = yield from search.page(fitting, REMEMBERED + 1, None, within).start()
+    states = yield from search.count(fitting, limit, looks).start()
+    first = yield from search.page(fitting, REMEMBERED + 1).start()
     few = first.next is None and len(first.ids) <= REMEMBERED
     return Prepared(now, fitting, states, first.ids if few else None, first.ids[:5])
 
 
 @operation(single=True)
-def remember(token_hash: str, action: str, prepared: Prepared, actor: Actor, within: Ids | None = None) -> Steps[None]:
+def remember(token_hash: str, action: str, prepared: Prepared, actor: Actor) -> Steps[None]:
     """Let the holder of a token confirm a change."""
     yield Call(
         "write_preview",
         token_hash=token_hash,
         action=action,
-        filter=_to_json(prepared.filter, within or Ids()),
+        filter=to_json(prepared.filter),
         ids=None if prepared.ids is None else json.dumps(prepared.ids),
         made_at=prepared.at,
         seconds=PREVIEW_SECONDS,
@@ -224,12 +223,12 @@ class _Part(NamedTuple):
 
 
 def _part(row: Row) -> Steps[_Part]:
-    wanted, within = _from_json(row.filter)
+    wanted = from_json(row.filter)
     chosen = None if row.ids is None else json.loads(row.ids)
     made_at = moment(row.made_at) + timedelta(milliseconds=1)  # SQLite tells whole milliseconds
     if chosen is None:
         fitting = replace(wanted, unchanged_since=made_at)
-        page = yield from search.page(fitting, AT_ONCE, row.next_id, within).start()
+        page = yield from search.page(fitting, AT_ONCE, row.next_id).start()
         return _Part(wanted, chosen, page.ids, len(page.ids), page.next)
     part = chosen[int(row.looked) : int(row.looked) + AT_ONCE]
     asked = [(job_id,) for job_id in part]
@@ -301,20 +300,3 @@ def change(action: str, ids: Sequence[str], keep: Keep, tries: int = 1) -> Steps
         yield Call("delete_attempts", asked=asked)
         yield Call("delete_logs", asked=asked)
     return dict.fromkeys(gone, "deleted")
-
-
-def _to_json(wanted: JobFilter, within: Ids) -> str:
-    given: dict[str, Any] = {name: value for name, value in asdict(wanted).items() if value is not None}
-    if within != Ids():
-        given["ids"] = list(within)
-    return json.dumps(given, default=lambda value: value.isoformat())
-
-
-def _from_json(text: str) -> tuple[JobFilter, Ids]:
-    given = json.loads(text)
-    within = Ids(*given.pop("ids")) if "ids" in given else Ids()
-    given["states"] = tuple(State(state) for state in given["states"])
-    for name in ("since", "until", "unchanged_since"):
-        if name in given:
-            given[name] = datetime.fromisoformat(given[name])
-    return JobFilter(**given), within

@@ -1,4 +1,4 @@
--- Changes of many jobs, in the order of store/jobs/bulk.py.
+-- Changes of many jobs, in the order of bulk.py.
 
 -- name: run_now
 -- Make jobs that wait for their start time due now.
@@ -8,53 +8,60 @@ RETURNING CAST(id AS text) AS id;
 
 -- name: delete_finished
 -- Delete finished jobs before their retention time is over.
-DELETE FROM {t}jobs_finished WHERE id {part:one_of(asked)} RETURNING CAST(id AS text) AS id;
+DELETE FROM {t}jobs_finished WHERE id {in:asked(id uuid)} RETURNING CAST(id AS text) AS id;
 
 -- name: delete_attempts
--- The attempts of jobs that are gone.
-DELETE FROM {t}attempts WHERE job_id {part:one_of(asked)};
+-- Delete the attempts of deleted jobs.
+DELETE FROM {t}attempts WHERE job_id {in:asked(id uuid)};
 
 -- name: delete_logs
--- The log lines of jobs that are gone.
-DELETE FROM {t}job_logs WHERE job_id {part:one_of(asked)};
+-- Delete the log lines of deleted jobs.
+DELETE FROM {t}job_logs WHERE job_id {in:asked(id uuid)};
 
 -- name: still_unchanged
 -- Which of these jobs have not changed since :unchanged_since.
-SELECT CAST(j.id AS text) AS id FROM {t}jobs_live j WHERE j.id {part:one_of(asked)} AND j.updated_at <= :unchanged_since
+SELECT CAST(j.id AS text) AS id FROM {t}jobs_live j
+WHERE j.id {in:asked(id uuid)} AND j.updated_at <= :unchanged_since
 UNION ALL
-SELECT CAST(j.id AS text) FROM {t}jobs_finished j WHERE j.id {part:one_of(asked)} AND j.updated_at <= :unchanged_since;
+SELECT CAST(j.id AS text) FROM {t}jobs_finished j
+WHERE j.id {in:asked(id uuid)} AND j.updated_at <= :unchanged_since;
 
 -- name: write_preview
 -- Store a preview that its viewer may confirm.
 INSERT INTO {t}previews (token_hash, action, filter, ids, made_at, expires_at, who)
 VALUES (:token_hash, :action, :filter, :ids, :made_at, {after(:seconds)}, :who);
 
--- part: preview
+-- name: read_preview
 -- A stored preview, and how far it was carried out.
 SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, {time(made_at)} AS made_at,
        CAST(next_id AS text) AS next_id, looked, changed, audit_id
 FROM {t}previews
-WHERE token_hash = :token_hash AND expires_at > {now}
-
--- name: read_preview
--- A stored preview, and how far it was carried out.
-{part:preview};
+WHERE token_hash = :token_hash AND expires_at > {now};
 
 -- name: lock_preview
--- A stored preview, locked while its next part is carried out.
-{part:preview}
-{lock()};
+-- The same, locked while the preview's next part is carried out.
+SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, {time(made_at)} AS made_at,
+       CAST(next_id AS text) AS next_id, looked, changed, audit_id
+FROM {t}previews
+WHERE token_hash = :token_hash AND expires_at > {now}
+FOR UPDATE;
 
 -- name: advance_preview
--- Note that a preview was carried out for some more jobs.
+-- Store how far a preview was carried out, after some more jobs.
 UPDATE {t}previews
 SET next_id = :next_id, looked = looked + :looked, changed = changed + :changed, audit_id = :audit_id
 WHERE token_hash = :token_hash;
 
 -- name: remove_preview
--- Note that a preview was carried out to its end.
+-- Delete a preview that was carried out completely.
 DELETE FROM {t}previews WHERE token_hash = :token_hash;
 
 -- name: prune_previews
 -- Delete previews that were not confirmed in time.
-{part:prune(previews | token_hash | expires_at <= {now} ORDER BY expires_at LIMIT :n)};
+DELETE FROM {t}previews
+WHERE token_hash IN (
+    SELECT token_hash FROM {t}previews
+    WHERE expires_at <= {now}
+    ORDER BY expires_at
+    LIMIT :n)
+RETURNING 1 AS pruned;

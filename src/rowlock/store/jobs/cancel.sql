@@ -1,13 +1,14 @@
 -- Cancelling and expiring jobs, in the order of cancel.py.
 
 -- name: overdue
--- Waiting jobs whose `expires_at` has passed; with :job_id, only that job.
+-- Waiting jobs whose `expires_at` has passed; with :job_id, only that job. Jobs that another transaction has locked are
+-- skipped: the next sweep finds them.
 SELECT id FROM {t}jobs_live j
-WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {not_aside(j.id)}
+WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {part:not_aside}
   AND CASE WHEN CAST(:job_id AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(:job_id AS text) END
 ORDER BY expires_at
 LIMIT :n
-{skip_locked()};
+FOR UPDATE SKIP LOCKED;
 
 -- name: lock_jobs
 -- Live jobs for an operator's cancel, locked in id order.
@@ -16,7 +17,7 @@ FROM {rows:asked(id uuid)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.id
 ORDER BY j.id
-{lock(j)};
+FOR UPDATE OF j;
 
 -- name: request_cancel
 -- Ask a running attempt to stop. Its worker learns it from a wake-up or with its next heartbeat.
@@ -25,4 +26,4 @@ WHERE state = 'running' AND id IN (SELECT asked.id FROM {rows:asked(id uuid)});
 
 -- name: final_states
 -- The states of finished jobs.
-SELECT id, state FROM {t}jobs_finished WHERE id {part:one_of(asked)};
+SELECT id, state FROM {t}jobs_finished WHERE id {in:asked(id uuid)};

@@ -1,6 +1,6 @@
 """Claim jobs without a source, claim one job by its id, and make due jobs claimable.
 
-Jobs that have a source are claimed in sourced_claim.py.
+Jobs that have a source are claimed in store/sources/claim.py.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from operator import attrgetter
 from typing import Any
 
 from rowlock.core.claiming.ranges import NO_ID as NO_ID
-from rowlock.core.claiming.ranges import Lane as Lane
+from rowlock.core.claiming.ranges import Range as Range
 from rowlock.core.errors import RowlockError
 from rowlock.core.job import Claimed
+from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Call, Row, Steps, dialect, operation
 from rowlock.store.jobs import keys
-from rowlock.store.upkeep import clock_repair
 
 _PRIORITY_AND_ID = attrgetter("priority", "id")
 
 
-@operation(single=True, hot=True, size=lambda worker, token, lanes, n, lease: n)
-def claim(worker: str, token: str, lanes: Sequence[Lane], n: int, lease: float) -> Steps[list[Claimed]]:
+@operation(single=True, hot=True, size=lambda worker, token, ranges, n, lease: n)
+def claim(worker: str, token: str, ranges: Sequence[Range], n: int, lease: float) -> Steps[list[Claimed]]:
     """Claim up to `n` ready jobs under `token`, best priority first, oldest first within a priority. Fewer than `n`
-    mean that no more are ready only if each lane returned fewer than its `most`."""
-    if n <= 0 or not lanes:
+    mean that no more are ready only if each range has fewer than its `most`."""
+    if n <= 0 or not ranges:
         return []
     if (yield from dialect()).moves_in_one_statement:
-        rows = yield Call("claim", worker=worker, token=token, lane=lanes, n=n, lease=lease)
+        rows = yield Call("claim", worker=worker, token=token, lane=ranges, n=n, lease=lease)
         return in_claim_order(rows, token, worker)
-    whole = all(lane.most >= n for lane in lanes)
-    front = yield Call("front" if whole else "front_merged", lane=lanes, n=n)
+    whole = all(one.most >= n for one in ranges)
+    front = yield Call("front" if whole else "front_merged", lane=ranges, n=n)
     claimed = yield from claim_front(front, "claim", worker=worker, token=token, lease=lease)
     yield from let_go(claimed)
     return claimed
 
 
 def claim_front(front: Sequence[Row], statement: str, *, worker: str, token: str, **rest: Any) -> Steps[list[Claimed]]:
-    """SQLite: claim the rows that `front` has read, the columns `{claiming}` and the rowid of each, in its order.
+    """SQLite: claim the rows that `front` has read, the part `claiming` and the rowid of each, in its order.
     `rest` are the other parameters of the statement."""
     if not front:
         return []
@@ -68,7 +68,7 @@ def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claim
 
 
 def claim_picked(picked: Sequence[tuple[str]], **values: Any) -> Steps[list[Row]]:
-    """Claim these jobs, which the caller has locked; returns the columns `{claimed}` of each. `values` are the other
+    """Claim these jobs, which the caller has locked; returns the part `claimed` of each. `values` are the other
     parameters of the statement: worker, token, lease, epoch, at."""
     rows = yield Call("claim_picked", picked=picked, **values)
     if not (yield from dialect()).moves_in_one_statement:
@@ -84,7 +84,7 @@ def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
 
 
 def in_claim_order(rows: Sequence[Row], token: str, worker: str) -> list[Claimed]:
-    """Rows of the columns `{claimed}` as records, ordered by priority and age."""
+    """Rows of the part `claimed` as records, ordered by priority and age."""
     return sorted([Claimed._make((*row, token, worker)) for row in rows], key=_PRIORITY_AND_ID)
 
 
@@ -130,7 +130,7 @@ def try_claim(ids: Sequence[str]) -> Steps[None]:
     picked = yield Call("lock_ready", picked=[(job_id,) for job_id in ids])
     if not picked:
         raise Undone
-    at = yield from clock_repair.now().start()
+    at = yield from clock.now().start()
     rows = yield from claim_picked(
         [(row.id,) for row in picked], worker="nobody", token=NO_ID, lease=0.0, epoch=0, at=at
     )
@@ -139,6 +139,6 @@ def try_claim(ids: Sequence[str]) -> Steps[None]:
 
 
 @operation(read=True)
-def work_left(lanes: Sequence[Lane]) -> Steps[bool]:
-    """Whether a job in these lanes is running or due."""
-    return bool((yield Call("work_left", lane=[lane[:2] for lane in lanes])))
+def work_left(ranges: Sequence[Range]) -> Steps[bool]:
+    """Whether a job of these tasks and queues is running or due."""
+    return bool((yield Call("work_left", lane=[(one.queue, one.task) for one in ranges])))

@@ -1,12 +1,39 @@
--- Claims of jobs without a source, and making due jobs claimable, in the order of store/jobs/claim.py.
+-- Claims of jobs without a source, and making due jobs claimable, in the order of claim.py. For jobs with a source see
+-- sources/claim.sql.
+--
+-- Claim order is priority, then id. A lane is one range of the claim index: the ready jobs of one queue and one task
+-- between two priorities. Reading by lanes, a worker never reads jobs of tasks that it does not know.
+
+-- part: claimed
+-- The columns of core.job.Claimed in its order, except the token and the worker, which the caller knows; the last one
+-- is how many seconds the job has been due. Ids as text: reading a driver's own UUID type costs more than all other
+-- columns together.
+CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
+       attempt, max_attempts, releases, losses, convictions,
+       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
+       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -{seconds_until(run_after)}
+
+-- part: claiming
+-- SQLite: the same columns of a row `front` that the next statement claims, with the values that the claim will write.
+-- Ids are text already.
+front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, :epoch, front.batch_id,
+       front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions,
+       front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
+       front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL,
+       front.traceparent, -{seconds_until(front.run_after)}
+
+-- part: leased
+-- What every claim writes to a job's row. Each statement adds the start of the attempt, as locked_at and started_at.
+state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
+    heartbeat_at = {now}, lease_expires_at = {after(:lease)}, updated_at = {now}
 
 -- part: lanes
--- The lanes that the caller asks for.
+-- The lanes to claim from. `most` is how many jobs to read of a lane.
 {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, most int)}
 
--- part: not_paused(lane)
--- The queue of this lane is not paused.
-NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = {lane}.queue AND q.paused_at IS NOT NULL)
+-- part: not_paused
+-- The queue of `lane` is not paused.
+NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
 
 -- part: next_of_lane
 -- Of the jobs `j`, the ready ones of `lane` without a source, in claim order: one range of the claim index.
@@ -19,20 +46,14 @@ WHERE j.ready
   AND (j.expires_at IS NULL OR j.expires_at > {now})
 ORDER BY j.priority, j.id
 
--- part: leased(at)
--- What a claim writes to a job's row. `at` is the start of the attempt.
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
-    locked_at = {at}, heartbeat_at = {now}, lease_expires_at = {after(:lease)},
-    started_at = {at}, updated_at = {now}
-
 -- part: picking
--- PostgreSQL: the best :n ready jobs of the given lanes, locked, as `picked`.
+-- PostgreSQL: lock the best :n ready jobs of the given lanes, as `picked`. The bridge's `publish` picks its jobs in the
+-- same way.
 lane AS (
-    SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
+    SELECT lane.* FROM {part:lanes} WHERE {part:not_paused}
 ), found AS MATERIALIZED (
-    -- One index range per lane: jobs of tasks that this worker does not know are never read. Each lane locks at most its
-    -- `most` rows: fifty deep lanes with :n rows each would cost fifty times as much. MATERIALIZED, because a second run
-    -- of this query would lock more rows.
+    -- The first jobs of each lane, locked. Each lane locks at most its `most` rows: fifty deep lanes with :n rows each
+    -- would cost fifty times as much. MATERIALIZED, because a second run of this query would lock more rows.
     SELECT front.id, front.priority, front.unique_mode, front.nth = least(lane.most, :n) AS may_have_more
     FROM lane CROSS JOIN LATERAL (
         SELECT locked.id, locked.priority, locked.unique_mode, row_number() OVER () AS nth
@@ -45,53 +66,44 @@ lane AS (
         ) locked
     ) front
 ), horizon AS (
-    -- Up to where the order is certain: a lane that may have more jobs has them after its last one read here, and they
-    -- come before later jobs of other lanes.
+    -- How far the order is certain. A lane that may have more jobs has them after the last one read here, and they come
+    -- before later jobs of other lanes.
     SELECT priority, id FROM found WHERE may_have_more ORDER BY priority, id LIMIT 1
 ), picked AS MATERIALIZED (
-    -- The lanes merged.
+    -- The lanes merged, up to the horizon.
     SELECT found.id, found.unique_mode
     FROM found LEFT JOIN horizon ON TRUE
     WHERE horizon.id IS NULL OR (found.priority, found.id) <= (horizon.priority, horizon.id)
     ORDER BY found.priority, found.id
     LIMIT :n
 ), let_go AS (
-    -- Keys that hold only while their job is queued.
+    -- Release the keys that hold only while their job is queued.
     DELETE FROM rowlock.job_keys
     WHERE mode = 'while_queued' AND job_id = ANY(ARRAY(SELECT id FROM picked WHERE unique_mode = 'while_queued'))
 )
 
--- part: claiming
--- PostgreSQL: claim the jobs of `picked`.
+-- name: claim [postgres]
+-- Claim up to :n ready jobs without a source from the given lanes, under one new token.
+WITH {part:picking}
 UPDATE rowlock.jobs_live j
-{part:leased({now})}
+SET {part:leased}, locked_at = {now}, started_at = {now}
 -- = ANY(ARRAY) keeps an index scan whatever the statistics say. `ready` is checked again, because another worker may
 -- have claimed the row between this statement's snapshot and its lock.
 WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
+RETURNING {part:claimed};
 
--- name: claim [postgres]
--- Claim up to :n ready jobs without a source from the given lanes under one new token. For jobs with a source see
--- sourced_claim.sql.
-WITH {part:picking}
-{part:claiming}
-RETURNING {claimed};
-
--- part: front_of_lanes
--- On SQLite, the first :n ready jobs of each lane. It has no LATERAL: a correlated IN with LIMIT reads one index range per
--- lane.
+-- name: front [sqlite]
+-- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates them
+-- next, under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much. SQLite has no
+-- LATERAL: a correlated IN with LIMIT reads one index range per lane.
+SELECT {part:claiming}, front.rowid
 FROM {part:lanes}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
     FROM rowlock_jobs_live j
     {part:next_of_lane}
     LIMIT :n)
-WHERE {part:not_paused(lane)}
-
--- name: front [sqlite]
--- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates them next,
--- under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much.
-SELECT {claiming}, front.rowid
-{part:front_of_lanes}
+WHERE {part:not_paused}
 ORDER BY front.priority, front.id
 LIMIT :n;
 
@@ -99,12 +111,12 @@ LIMIT :n;
 -- `front` for many lanes: each lane is read only up to its `most`. Where every `most` is at least :n, `front` is
 -- cheaper.
 WITH lane AS MATERIALIZED (
-    SELECT lane.* FROM {part:lanes} WHERE {part:not_paused(lane)}
+    SELECT lane.* FROM {part:lanes} WHERE {part:not_paused}
 ), depth AS MATERIALIZED (
     -- How many jobs to read of each lane. A LIMIT cannot use a lane's own `most` here, so all lanes use the largest.
     SELECT min(:n, max(most)) AS n FROM lane
 ), horizon AS MATERIALIZED (
-    -- Up to where the order is certain, as in `picking`.
+    -- How far the order is certain, as in `picking`.
     SELECT front.priority, front.id
     FROM lane JOIN rowlock_jobs_live front ON front.rowid = (
         SELECT j.rowid
@@ -115,7 +127,7 @@ WITH lane AS MATERIALIZED (
     ORDER BY front.priority, front.id
     LIMIT 1
 )
-SELECT {claiming}, front.rowid
+SELECT {part:claiming}, front.rowid
 FROM lane CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
     FROM rowlock_jobs_live j
@@ -126,9 +138,9 @@ ORDER BY front.priority, front.id
 LIMIT :n;
 
 -- name: claim [sqlite]
--- Claim the jobs of :front under one new token. The writer lock has kept them as they were read.
+-- Claim the jobs that `front` has read, by their rowids, under one new token. The writer lock has kept them unchanged.
 UPDATE rowlock_jobs_live
-{part:leased({now})}
+SET {part:leased}, locked_at = {now}, started_at = {now}
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
 -- name: promote_one
@@ -142,52 +154,50 @@ WHERE id = :job_id AND NOT ready AND state <> 'running' AND run_after <= {now};
 SELECT CAST(j.id AS text) AS id, {now} AS at
 FROM {t}jobs_live j
 WHERE j.id = :job_id AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.expires_at > {now})
-  AND {part:not_paused(j)}
-{skip_locked(j)};
+  AND NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = j.queue AND q.paused_at IS NOT NULL)
+FOR UPDATE OF j SKIP LOCKED;
 
 -- name: adopt
 -- The jobs of a claim whose reply was lost, by its token.
-SELECT {claimed}
+SELECT {part:claimed}
 FROM {t}jobs_live
 WHERE state = 'running' AND locked_by = :worker AND lease_token = :token;
 
 -- part: due
--- The jobs that are due and not claimable yet, the longest due first, at most :n.
+-- The next :n jobs that are due and not claimable yet, longest due first.
 {t}jobs_live j
-        WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {not_aside(j.id)}
+        WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {part:not_aside}
         ORDER BY run_after
         LIMIT :n
 
--- part: promotion
--- Make the due jobs claimable.
-UPDATE {t}jobs_live SET ready = TRUE, updated_at = {now}
-    WHERE id IN (
-        SELECT id FROM {part:due}
-        {skip_locked()})
-
--- part: promoted(number)
--- The number of jobs that were made claimable, and the seconds until the next job is due.
-SELECT {number} AS promoted, (
+-- part: next_due_in
+-- The seconds until the next job is due.
+(
     SELECT {seconds_until(run_after)} FROM {t}jobs_live
     WHERE NOT ready AND state <> 'running' AND run_after > {now}
     ORDER BY run_after
-    LIMIT 1) AS seconds
+    LIMIT 1)
 
 -- name: promote [postgres]
--- Make due jobs claimable, and answer as `promoted` does. One statement, because idle workers repeat it.
+-- Make due jobs claimable; returns their number and the seconds until the next job is due. One statement, because idle
+-- workers repeat it.
 WITH promoted AS (
-    {part:promotion}
+    UPDATE rowlock.jobs_live SET ready = TRUE, updated_at = {now}
+    WHERE id IN (
+        SELECT id FROM {part:due}
+        FOR UPDATE SKIP LOCKED)
     RETURNING id
 )
-{part:promoted((SELECT count(*) FROM promoted))};
+SELECT (SELECT count(*) FROM promoted) AS promoted, {part:next_due_in} AS seconds;
 
 -- name: promote [sqlite]
 -- Make due jobs claimable.
-{part:promotion};
+UPDATE rowlock_jobs_live SET ready = TRUE, updated_at = {now}
+WHERE id IN (SELECT id FROM {part:due});
 
 -- name: promoted [sqlite]
--- What `promote` has done.
-{part:promoted(changes())};
+-- How many jobs `promote` has just made claimable, and the seconds until the next job is due.
+SELECT changes() AS promoted, {part:next_due_in} AS seconds;
 
 -- name: due_ids
 -- The jobs that `promote` would make claimable next.
@@ -202,15 +212,15 @@ ORDER BY j.id
 LIMIT :n;
 
 -- name: lock_ready
--- Of these jobs, the claimable ones that no other transaction has locked; locks them.
+-- Of these jobs, lock the claimable ones that no other transaction has locked.
 SELECT CAST(j.id AS text) AS id
 FROM {t}jobs_live j
-WHERE j.id {part:one_of(picked)} AND j.ready
-{skip_locked()};
+WHERE j.id {in:picked(id uuid)} AND j.ready
+FOR UPDATE SKIP LOCKED;
 
 -- name: work_left
 -- One job of these lanes that is running or due, if there is one.
 SELECT j.id
 FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
-WHERE (j.ready OR j.state = 'running' OR j.run_after <= {now}) AND {not_aside(j.id)}
+WHERE (j.ready OR j.state = 'running' OR j.run_after <= {now}) AND {part:not_aside}
 LIMIT 1;

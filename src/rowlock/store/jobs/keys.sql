@@ -1,22 +1,23 @@
--- Unique keys, in the order of store/jobs/keys.py. A key is a row of its own, so that it can outlive its job.
-
--- PostgreSQL: the first three are functions that have the rights of their owner (migration 0037), so that a role which may
--- enqueue needs no right to read or delete all keys.
-
--- part: wanted(column)
--- PostgreSQL: a column of the keys that are wanted, in their order.
-ARRAY(SELECT wanted.{column} FROM {rows:wanted(key text, job_id uuid)})
+-- Unique keys, in the order of keys.py. A key is a separate row, so that it can outlive its job.
+--
+-- PostgreSQL: taking, reading and clearing keys are functions that run with the rights of their owner, so that a role
+-- which may enqueue needs no right to read or delete all keys.
 
 -- name: take_keys [postgres]
--- Take keys for new jobs, in the order given (the caller sorts them, against deadlocks). The insert waits for a concurrent
--- transaction that takes the same key, and succeeds if that one rolls back. DO NOTHING, because DO UPDATE would lock the row
--- of a held key, and the job that holds it could not end before this transaction does.
+-- Take keys for new jobs, in the order given (the caller sorts them, against deadlocks); returns the keys that were
+-- free. The insert waits for a concurrent transaction that takes the same key, and succeeds if that one rolls back. It
+-- uses DO NOTHING, because DO UPDATE would lock the row of a held key, and the job that holds it could not end before
+-- this transaction does.
 SELECT taken.key
-FROM rowlock._hold_keys(:scope, {part:wanted(key)}, {part:wanted(job_id)}, :mode, {after(:window)}) AS taken (key);
+FROM rowlock._hold_keys(
+    :scope,
+    ARRAY(SELECT wanted.key FROM {rows:wanted(key text, job_id uuid)}),
+    ARRAY(SELECT wanted.job_id FROM {rows:wanted(key text, job_id uuid)}),
+    :mode, {after(:window)}) AS taken (key);
 
 -- name: take_keys [sqlite]
--- Take keys for new jobs, in the order given.
-INSERT INTO {t}job_keys (scope, key, job_id, mode, expires_at)
+-- Take keys for new jobs, in the order given; returns the keys that were free.
+INSERT INTO rowlock_job_keys (scope, key, job_id, mode, expires_at)
 SELECT :scope, wanted.key, wanted.job_id, :mode, {after(:window)} FROM {rows:wanted(key text, job_id uuid)} WHERE TRUE
 ON CONFLICT (scope, key) DO NOTHING
 RETURNING key;
@@ -29,8 +30,8 @@ FROM rowlock._key_holders(:scope, ARRAY(SELECT wanted.key FROM {rows:wanted(key 
 -- name: key_holders [sqlite]
 -- The jobs that hold these keys, and whether their window is over.
 SELECT key, CAST(job_id AS text) AS job_id, expires_at IS NOT NULL AND expires_at <= {now} AS over
-FROM {t}job_keys
-WHERE scope = :scope AND key {among(SELECT wanted.key FROM {rows:wanted(key text)})};
+FROM rowlock_job_keys
+WHERE scope = :scope AND key {in:wanted(key text)};
 
 -- name: clear_keys [postgres]
 -- Delete keys whose window is over, so that they can be taken again.
@@ -38,19 +39,19 @@ SELECT FROM rowlock._clear_keys(:scope, ARRAY(SELECT wanted.key FROM {rows:wante
 
 -- name: clear_keys [sqlite]
 -- Delete keys whose window is over, so that they can be taken again.
-DELETE FROM {t}job_keys
-WHERE scope = :scope AND key {among(SELECT wanted.key FROM {rows:wanted(key text)})} AND expires_at <= {now};
+DELETE FROM rowlock_job_keys
+WHERE scope = :scope AND key {in:wanted(key text)} AND expires_at <= {now};
 
 -- name: let_go
 -- Release the keys of claimed jobs that hold only while their job is queued.
-DELETE FROM {t}job_keys WHERE mode = 'while_queued' AND job_id {part:one_of(gone)};
+DELETE FROM {t}job_keys WHERE mode = 'while_queued' AND job_id {in:gone(id uuid)};
 
 -- name: keys_done
 -- Release the keys of jobs that have succeeded. The modes `forever` and `window` stay.
 DELETE FROM {t}job_keys
-WHERE mode IN ('until_done', 'while_queued') AND job_id {part:one_of(gone)};
+WHERE mode IN ('until_done', 'while_queued') AND job_id {in:gone(id uuid)};
 
 -- name: keys_given_up
--- Release the keys of jobs that are dead or cancelled, also `forever`: their work was not done. A window stays.
+-- Release the keys of jobs that are dead or cancelled, even with `forever`: their work was not done. A window stays.
 DELETE FROM {t}job_keys
-WHERE mode IN ('until_done', 'while_queued', 'forever') AND job_id {part:one_of(gone)};
+WHERE mode IN ('until_done', 'while_queued', 'forever') AND job_id {in:gone(id uuid)};

@@ -1,22 +1,22 @@
--- Running leases, in the order of store/jobs/leases.py. Why batches are joined by CROSS JOIN: see jobs.sql.
+-- Running leases, in the order of leases.py. transitions.sql explains why batches are joined by CROSS JOIN.
 
 -- name: beat
--- Renew leases. A row that another transaction has locked is skipped, because waiting for it would delay the heartbeats of
--- all other jobs. The sweeper skips locked rows, too.
+-- Renew leases. A row that another transaction has locked is skipped, because waiting for it would delay the heartbeats
+-- of all other jobs; the sweeper skips locked rows as well.
 UPDATE {t}jobs_live
 SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
 WHERE id IN (
     SELECT j.id
     FROM {rows:mine(id uuid, token uuid)}
     CROSS JOIN {t}jobs_live j
-    WHERE {part:fence(mine)}
+    WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
     ORDER BY j.id
-    {skip_locked(j)})
+    FOR UPDATE OF j SKIP LOCKED)
 RETURNING id;
 
 -- name: beat_waiting
--- Renew one lease whose row another transaction has locked. It queues for the lock, and so gets the row before a sweeper,
--- which skips locked rows.
+-- Renew one lease whose row another transaction has locked. It queues for the lock, and so gets the row before a
+-- sweeper, which skips locked rows.
 UPDATE {t}jobs_live
 SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
 WHERE id = :id AND lease_token = :token AND state = 'running'
@@ -27,11 +27,11 @@ RETURNING id;
 SELECT j.id, j.cancel_requested_at IS NOT NULL AS cancel_requested
 FROM {rows:mine(id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
-WHERE {part:fence(mine)};
+WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running';
 
 -- name: progress
--- Latest progress of running jobs, under the fence. The number never goes back within an attempt, and a report without a
--- number keeps it.
+-- The latest progress of running jobs, if they are still held under these leases. The number never goes back within an
+-- attempt, and a report without a number keeps it.
 UPDATE {t}jobs_live
 SET progress = CASE WHEN told.progress >= coalesce({t}jobs_live.progress, 0) THEN told.progress
                     ELSE {t}jobs_live.progress END,
@@ -48,32 +48,57 @@ SET result_uri = :uri, result_checksum = :checksum, updated_at = {now}
 WHERE id = :id AND lease_token = :token AND state = 'running'
 RETURNING id;
 
+-- part: not_aside
+-- The job `j` is not set aside, or it is time to try it again. A scalar sub-select is one index probe for each row; NOT
+-- EXISTS may become a join that reads the whole table.
+(SELECT 1 FROM {t}set_aside a WHERE a.id = j.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL
+
+-- part: server_is_up [postgres]
+-- The server has been up for :guard seconds. A start in the future was written by a clock that was ahead and was set
+-- back: then nobody knows how long the server has been up, and waiting for that moment could take hours. The sweeper
+-- itself has been connected for :guard seconds by then.
+(CAST(:guard AS double precision) <= 0 OR pg_postmaster_start_time() > {now}
+     OR {now} > pg_postmaster_start_time() + (:guard) * interval '1 second')
+
+-- part: server_is_up [sqlite]
+-- There is no server that could have been away.
+(:guard IS NOT NULL)
+
 -- name: expired
--- Leases that have expired, by `lease_expires_at` and the database's clock alone. After an outage of the server all leases
--- look expired, so none is returned before the server has been up for :guard seconds. With :job_id, only that job.
-SELECT {claimed}, lease_token, locked_by
+-- Leases that have expired, by `lease_expires_at` and the database's clock alone. After an outage of the server all
+-- leases look expired, so none is returned before the server has been up for :guard seconds. With :job_id, only that
+-- job.
+SELECT {part:claimed}, lease_token, locked_by
 FROM {t}jobs_live j
-WHERE state = 'running' AND lease_expires_at < {now} AND {up_for(:guard)} AND {not_aside(j.id)}
+WHERE state = 'running' AND lease_expires_at < {now} AND {part:server_is_up} AND {part:not_aside}
   AND CASE WHEN CAST(:job_id AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(:job_id AS text) END
 ORDER BY id
 LIMIT :n
-{skip_locked()};
+FOR UPDATE SKIP LOCKED;
+
+-- part: own_clock [postgres]
+-- The database's own clock in seconds, even where a test has set another time.
+date_part('epoch', statement_timestamp())
+
+-- part: own_clock [sqlite]
+-- The database's own clock in seconds, even where a test has set another time.
+unixepoch('subsec')
 
 -- name: to_sweep
--- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches; and the database's own
--- clock, in which the sweeper looks for a jump. One statement instead of three transactions, because most sweeps find
--- nothing.
+-- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches; and the database's
+-- own clock, in which the sweeper looks for a jump. One statement instead of three transactions, because most sweeps
+-- find nothing.
 SELECT (
     -- ORDER BY, here and below, keeps the plan on the index: without it, the plan may read the whole table.
     SELECT 1 FROM {t}jobs_live j
-    WHERE state = 'running' AND lease_expires_at < {now} AND {not_aside(j.id)}
+    WHERE state = 'running' AND lease_expires_at < {now} AND {part:not_aside}
     ORDER BY id
     LIMIT 1
 ) IS NOT NULL AS expired, (
     SELECT 1 FROM {t}jobs_live j
-    WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {not_aside(j.id)}
+    WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {part:not_aside}
     ORDER BY expires_at
     LIMIT 1
 ) IS NOT NULL AS overdue, (
     SELECT 1 FROM {t}batches WHERE finished_at IS NULL ORDER BY id LIMIT 1
-) IS NOT NULL AS batched, {clock()} AS clock;
+) IS NOT NULL AS batched, {part:own_clock} AS clock;

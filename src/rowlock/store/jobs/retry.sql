@@ -1,19 +1,22 @@
 -- An operator's retry, in the order of retry.py.
 
 -- name: lock_finished
--- Dead and cancelled jobs for an operator's retry, with the key and the batch that a retry takes again, locked in id order.
+-- Dead and cancelled jobs for an operator's retry, with the key and the batch that a retry takes again. Locked in id
+-- order.
 SELECT id, task, owner, state, unique_key, unique_mode, CAST(batch_id AS text) AS batch_id, error_code
 FROM {t}jobs_finished
-WHERE id {part:one_of(asked)} AND state IN ('dead', 'cancelled')
+WHERE id {in:asked(id uuid)} AND state IN ('dead', 'cancelled')
 ORDER BY id
-{lock()};
+FOR UPDATE;
 
 -- name: revive
--- Copy jobs back to jobs_live, with id, attempt and history; `max_attempts` is raised so that :tries are left. Convictions
--- and all counts in a row start at 0: the operator has presumably mended what took the worker down.
+-- Copy jobs back to jobs_live with their id, attempt and history. `max_attempts` is raised so that :tries are left.
+-- Convictions and all counts in a row start at 0: the operator has presumably fixed what took the worker down.
 INSERT INTO {t}jobs_live (
-    id, {part:unchanged}, state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
-SELECT j.id, {part:unchanged}, 'queued', TRUE, {greatest(max_attempts, attempt - releases - losses + :tries)},
+    id, {part:kept_columns},
+    state, ready, max_attempts, releases, losses, convictions, run_after, settled_token, updated_at)
+SELECT j.id, {part:kept_columns},
+       'queued', TRUE, {greatest(max_attempts, attempt - releases - losses + :tries)},
        releases, losses, 0, {now}, settled_token, {now}
 FROM {t}jobs_finished j
-WHERE j.id {part:one_of(asked)};
+WHERE j.id {in:asked(id uuid)};

@@ -1,4 +1,4 @@
--- The options of tasks, in the order of store/jobs/tasks.py.
+-- The options of tasks, in the order of tasks.py.
 
 -- name: declare_tasks
 -- Store the options of a starting worker's tasks. Rows that have not changed are not written.
@@ -14,18 +14,20 @@ WHERE CAST({t}tasks.options AS text) <> CAST(excluded.options AS text)
    OR CAST({t}tasks.arguments AS text) IS DISTINCT FROM CAST(excluded.arguments AS text)
    OR {t}tasks.description IS DISTINCT FROM excluded.description;
 
--- part: task_columns
--- A task, as a worker last registered it.
-name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
-       {time(updated_at)} AS updated_at
-
 -- name: find_task
 -- One task, as a worker last registered it.
-SELECT {part:task_columns} FROM {t}tasks WHERE name = :name;
+SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
+       {time(updated_at)} AS updated_at
+FROM {t}tasks
+WHERE name = :name;
 
 -- name: list_tasks
 -- The tasks that workers have registered, by name.
-SELECT {part:task_columns} FROM {t}tasks ORDER BY name LIMIT :n;
+SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
+       {time(updated_at)} AS updated_at
+FROM {t}tasks
+ORDER BY name
+LIMIT :n;
 
 -- name: task_names
 -- The tasks that workers have registered.

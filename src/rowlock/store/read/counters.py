@@ -1,6 +1,6 @@
 """How many jobs ended and how many attempts failed: in total, in each minute, and how long they waited and ran.
 
-Triggers count in the transaction of each change (migration 0025), so the numbers agree with the rows after any crash.
+Triggers count in the transaction of each change, so the numbers agree with the rows after any crash.
 Workers and bridges sum up what was counted every few seconds; readers see both parts in one statement.
 """
 
@@ -15,9 +15,9 @@ from typing import NamedTuple
 from rowlock.core.policy import DAY
 from rowlock.store.engine.operation import Call, Steps, dialect, operation
 from rowlock.store.engine.records import moment, record
-from rowlock.store.read import live
+from rowlock.store.read.counts import read_queues
 
-# Upper bounds of the buckets of wait and run times, in seconds. The triggers of migration 0025 have the same ones.
+# Upper bounds of the buckets of wait and run times, in seconds. The triggers of the schema have the same ones.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 BUCKETS = len(BOUNDS) + 1  # the last one has no bound
 FAILURES = ("attempt.failed", "attempt.timed_out", "attempt.lost")
@@ -180,15 +180,16 @@ def forget() -> Steps[None]:
 
 
 @operation()
-def sample(lanes: int = 1) -> Steps[bool]:
+def sample() -> Steps[bool]:
     """Write down how long the queues are, once a minute; False if another process has done so in this minute."""
     if not (yield Call("begin_sample")):
         return False
-    counted, _ = yield from live.queues(lanes).start()
-    oldest: dict[str, float] = {}
-    for head in (yield Call("lane_heads", n=live.LANES)):
-        oldest[head.queue] = max(oldest.get(head.queue, 0.0), float(head.age or 0.0))
-    rows = [(q.name, q.ready, q.waiting, q.running, oldest.get(q.name)) for q in counted.values() if q.name]
+    live = yield from read_queues().start()
+    rows = [
+        (queue.name, queue.ready, queue.waiting, queue.running, queue.oldest_ready_seconds)
+        for queue in live.queues
+        if queue.name and (queue.ready or queue.waiting or queue.running or queue.paused)
+    ]
     if rows:
         yield Call("write_samples", s=rows)
     return True

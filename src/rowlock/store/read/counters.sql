@@ -70,7 +70,7 @@ WHERE what = 'succeeded';
 SELECT 1 AS found FROM {t}tallies LIMIT 1;
 
 -- name: sum_up [postgres]
--- Move up to :n tallies into the minutes, the hours and the totals; migration 0032 has the function, for SQL workers too.
+-- Move up to :n tallies into the minutes, the hours and the totals; functions/claim.sql has the function, for SQL workers as well.
 SELECT rowlock._sum_up(:n) AS moved;
 
 -- name: sum_up_minutes [sqlite]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rowlock.core.states import State
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import names
-from rowlock.store.read.reads import COUNT_LIMIT
+from rowlock.store.read.search import COUNT_LIMIT
 from rowlock.store.upkeep import bad_rows
 from rowlock.store.upkeep.bad_rows import Aside
 
 LANES = 5_000  # most (queue, task, priority) combinations with ready jobs that are read
-HELD_LANES, HELD_SOURCES = 500, 20  # most lanes and closed sources of which is read which jobs wait for which source
 LOOKS = 20_000  # most waiting rows that are counted
 LATELY_SECONDS = 300.0  # "recently" for finished jobs
 ASIDE_SHOWN = 100
@@ -32,6 +32,11 @@ class QueueStats:
     oldest_ready_seconds: float | None  # how long the oldest claimable job has been claimable
     paused: bool
     longest_running_seconds: float | None  # since the claim of the longest running attempt
+
+    @property
+    def ready(self) -> int:
+        """Jobs that could start now, also those that were published to Redis and wait for a worker there."""
+        return self.queued + self.retryable - self.waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,90 +68,106 @@ class Stats(LiveQueues):
     set_aside: tuple[Aside, ...]  # jobs and batches that are set aside; at most ASIDE_SHOWN
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyQueues:
-    """How many jobs can be claimed now, by queue and state, and for how long the oldest one of each queue could be."""
+class UnknownTask(NamedTuple):
+    """Waiting jobs that no live worker can take: none serves their queue, or none has their task."""
 
-    counted: Counter[tuple[str, str]]
-    oldest: dict[str, float]
-    exact: bool
-
-    @property
-    def ready(self) -> dict[str, int]:
-        """The number of claimable jobs of each queue."""
-        found = Counter[str]()
-        for (queue, _), number in self.counted.items():
-            found[queue] += number
-        return dict(found)
+    queue: str
+    task: str
+    waiting: int  # at most COUNT_LIMIT are counted
 
 
-def ready_queues() -> Steps[ReadyQueues]:
-    """Count the claimable jobs, at a cost that does not grow with the tables. If not `exact`, there may be more."""
-    counted, exact = Counter[tuple[str, str]](), True
-    oldest: dict[str, float] = {}
-    heads = yield Call("lane_heads", n=LANES)
-    lanes = sorted({(head.queue, head.task) for head in heads})
-    each = max(100, min(COUNT_LIMIT, LOOKS // 2 // max(len(lanes), 1)))
-    sizes = (yield Call("lane_sizes", lane=lanes, n=10 * each, looks=each)) if lanes else []
+class Lanes(NamedTuple):
+    """What all counts begin with. A lane is a queue and a task."""
+
+    workers: list[Row]  # that are alive
+    heads: list[Row]  # the first ready job of each queue, task and priority
+    waiting: list[Row]  # how many jobs of each lane and state wait for their time
+
+
+def lanes() -> Steps[Lanes]:
+    """Workers that are alive, and lanes with jobs."""
+    workers, heads = (yield Call("live_workers")), (yield Call("lane_heads", n=LANES))
+    return Lanes(workers, heads, (yield Call("waiting_lanes", n=LOOKS)))
+
+
+def live_queues(found: Lanes, paused: Collection[str]) -> Steps[LiveQueues]:
+    """Count the jobs of each queue that has unfinished jobs, has a worker or is paused."""
+    counted, oldest, longest = Counter[tuple[str, str]](), dict[str, float](), dict[str, float]()
+    ready = sorted({(head.queue, head.task) for head in found.heads})
+    each = max(100, min(COUNT_LIMIT, LOOKS // 2 // max(len(ready), 1)))
+    sizes = (yield Call("lane_sizes", lane=ready, n=10 * each, looks=each)) if ready else []
     for lane in sizes:
         counted[lane.queue, "queued"] += lane.ready - lane.retries
         counted[lane.queue, "retryable"] += lane.retries
-        exact = exact and lane.ready < each
-    for lane in [*sizes, *heads]:  # `heads` has each priority: jobs of a low priority may have waited longest
-        oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), lane.age or 0.0)
-    return ReadyQueues(counted, oldest, exact and len(heads) < LANES)
+    for lane in [*sizes, *found.heads]:  # `heads` has each priority: jobs of a low priority may have waited longest
+        oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), float(lane.age or 0.0))
+    for lane in found.waiting:
+        counted[lane.queue, lane.state] += lane.number
+        counted[lane.queue, "waiting"] += lane.number
+    for lane in (yield Call("running_lanes")):
+        counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
+        if not lane.unread:
+            longest[lane.queue] = float(lane.longest or 0.0)  # None: another program wrote the row without times
+    served = {name for row in found.workers for name in names(row.queues) or ()}
+    return LiveQueues(
+        queues=tuple(
+            QueueStats(
+                name,
+                queued=counted[name, "queued"],
+                retryable=counted[name, "retryable"],
+                running=counted[name, "running"],
+                waiting=counted[name, "waiting"],
+                oldest_ready_seconds=oldest.get(name),
+                paused=name in paused,
+                longest_running_seconds=longest.get(name),
+            )
+            for name in sorted({*paused, *served, *(queue for queue, _ in counted)})
+        ),
+        exact=len(found.heads) < LANES
+        and all(lane.ready < each for lane in sizes)
+        and sum(lane.number for lane in found.waiting) < LOOKS,
+        workers=len(found.workers),
+        slots=sum(row.pool_size for row in found.workers if isinstance(row.pool_size, int)),
+    )
 
 
-def held_queues() -> Steps[dict[str, tuple[str, ...]]]:
-    """Queues with ready jobs that no worker can start, because their source or its class is paused, disabled or has an
-    open breaker; with these sources and classes."""
-    found: dict[str, tuple[str, ...]] = {}
-    if closed := (yield Call("closed_sources", n=HELD_SOURCES)):
-        for row in (yield Call("held_queues", asked=[(source.name,) for source in closed], n=HELD_LANES)):
-            found[row.queue] = (*found.get(row.queue, ()), row.source)
-    return found
+def unknown(found: Lanes) -> Steps[tuple[UnknownTask, ...]]:
+    """Lanes with waiting jobs that no live worker can take. Of the jobs that wait for their time, which have no index
+    by task, only those that are due first are seen."""
+    known = served_tasks(found.workers)
+    counted = Counter[tuple[str, str]]()
+    ready = sorted({(head.queue, head.task) for head in found.heads} - known)
+    for lane in (yield Call("lane_sizes", lane=ready, n=COUNT_LIMIT, looks=0)) if ready else []:
+        counted[lane.queue, lane.task] += lane.ready
+    for lane in found.waiting:
+        if (lane.queue, lane.task) not in known:
+            counted[lane.queue, lane.task] += lane.number
+    return tuple(UnknownTask(*lane, min(number, COUNT_LIMIT)) for lane, number in sorted(counted.items()))
+
+
+def served_tasks(workers: Sequence[Row]) -> set[tuple[str, str]]:
+    """The (queue, task) pairs of which these workers take jobs."""
+    return {(queue, task) for row in workers for queue in names(row.queues) or () for task in names(row.tasks) or ()}
 
 
 @operation(read=True)
-def read_held_queues() -> Steps[dict[str, tuple[str, ...]]]:
-    """What `held_queues` says."""
-    return (yield from held_queues())
+def unknown_tasks() -> Steps[tuple[UnknownTask, ...]]:
+    """Waiting jobs that no live worker can take."""
+    return (yield from unknown((yield from lanes())))
 
 
 @operation(read=True)
 def read_queues() -> Steps[LiveQueues]:
     """Queues that have unfinished jobs, have a worker or are paused, at a cost that does not grow with the tables."""
-    workers = yield Call("live_workers")
     paused = {row.name for row in (yield Call("paused_queues"))}
-    ready = yield from ready_queues()
-    counted, exact = ready.counted, ready.exact
-
-    waiting = yield Call("waiting_lanes", n=LOOKS)
-    for lane in waiting:
-        counted[lane.queue, lane.state] += lane.number
-        counted[lane.queue, "waiting"] += lane.number
-    exact = exact and sum(lane.number for lane in waiting) < LOOKS
-    longest: dict[str, float] = {}
-    for lane in (yield Call("running_lanes")):
-        counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
-        if not lane.unread:
-            longest[lane.queue] = float(lane.longest or 0.0)  # None: another program wrote the row without times
-
-    served = {name for row in workers for name in names(row.queues) or ()}
-    every = sorted(paused | served | {queue for queue, _ in counted})
-    oldest = ready.oldest
-    return LiveQueues(
-        queues=tuple(_queue(name, counted, oldest.get(name), name in paused, longest.get(name)) for name in every),
-        exact=exact,
-        workers=len(workers),
-        slots=sum(row.pool_size for row in workers if isinstance(row.pool_size, int)),
-    )
+    return (yield from live_queues((yield from lanes()), paused))
 
 
 @operation(read=True)
-def read_stats() -> Steps[Stats]:
-    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables."""
-    live = yield from read_queues().start()
+def read_stats(live: LiveQueues | None = None) -> Steps[Stats]:
+    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables. Queues
+    and workers are not read again if the caller has them."""
+    live = live or (yield from read_queues().start())
     lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
     tasks = sorted({row.task for row in lately})
     return Stats(
@@ -167,12 +188,3 @@ def _finished(rows: Sequence[Row]) -> dict[State, FinishedStats]:
         seconds = sum(float(row.seconds or 0.0) for row in of_state)
         found[State(state)] = FinishedStats(count, seconds / ran if ran else None)
     return found
-
-
-def _queue(
-    name: str, counted: Counter[tuple[str, str]], oldest: float | None, paused: bool, longest: float | None
-) -> QueueStats:
-    queued, retryable, running, waiting = (
-        counted[name, what] for what in ("queued", "retryable", "running", "waiting")
-    )
-    return QueueStats(name, queued, retryable, running, waiting, oldest, paused, longest)

@@ -59,37 +59,6 @@ SELECT queue, task, -{seconds_until(run_after)} AS age FROM (
     SELECT * FROM plain UNION ALL SELECT * FROM sourced) heads
 LIMIT :n;
 
--- name: closed_sources
--- Sources and classes whose jobs may not start now: a breaker is open, or they are paused or disabled.
-SELECT name
-FROM {t}sources
-WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > {now} OR NOT class_enabled OR class_paused_until > {now}
-ORDER BY name
-LIMIT :n;
-
--- name: held_queues
--- Which of these sources and classes have ready jobs in which queues: for a source one probe of the claim index in each
--- lane, for a class the first jobs of each lane. Not by EXISTS, for which PostgreSQL reads all ready jobs.
-WITH RECURSIVE {part:ready_lanes}, lane AS (SELECT queue, task, priority FROM sourced LIMIT :n)
-SELECT lane.queue, asked.source
-FROM lane CROSS JOIN {rows:asked(source text)}
-WHERE (
-    SELECT j.id FROM {t}jobs_live j
-    WHERE j.ready AND j.source IS NOT NULL
-      AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority AND j.source = asked.source
-    ORDER BY j.queue, j.task, j.priority, j.source, j.id LIMIT 1) IS NOT NULL
-UNION
-SELECT lane.queue, asked.source
-FROM lane CROSS JOIN {rows:asked(source text)}
-WHERE asked.source NOT LIKE '%:%' AND EXISTS (
-    SELECT 1 FROM (
-        SELECT j.source FROM {t}jobs_live j
-        WHERE j.ready AND j.source IS NOT NULL
-          AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
-        ORDER BY j.queue, j.task, j.priority, j.source, j.id LIMIT 200) first
-    WHERE {class(first.source)} = asked.source)
-ORDER BY 1, 2;
-
 -- part: first_ready(columns | source | order | most)
 -- The first jobs of `lane` that are ready. ORDER BY keeps it on the claim indexes: LIMIT alone may turn into a scan of
 -- the table.

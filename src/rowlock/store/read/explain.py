@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,13 +11,14 @@ from rowlock.core.job import Job
 from rowlock.core.redis_request import UNREAD
 from rowlock.core.states import State
 from rowlock.store.batches import BatchRow, batch_of
+from rowlock.store.engine import clock
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import moment, names
-from rowlock.store.read.counts import LANES
+from rowlock.store.read.counts import served_tasks
 from rowlock.store.read.explain_source import held_up_by_source, when
-from rowlock.store.read.reads import COUNT_LIMIT, job_of
-from rowlock.store.upkeep import bad_rows, clock_repair
+from rowlock.store.read.reads import job_of
+from rowlock.store.upkeep import bad_rows
 
 PLACES = 1_000  # places in line that are counted exactly
 BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that only an operator may be able to end
@@ -85,7 +85,7 @@ def explain(job_id: str) -> Steps[Explanation | None]:
         return _finished(job)
     if (left_alone := (yield from bad_rows.found(job.id))) is not None:
         return _set_aside(job, left_alone)
-    now = yield from clock_repair.now().start()
+    now = yield from clock.now().start()
     if job.locked_by == UNREAD:
         return _published(job)
     if job.state is State.RUNNING:
@@ -105,7 +105,7 @@ def explain(job_id: str) -> Steps[Explanation | None]:
         return _said(job, reason, text, also=also, waits_until=job.run_after if job.run_after > now else None)
     if held_up is not None:
         return _said(job, held_up.reason, held_up.text, waits_until=held_up.until, busy_with=held_up.busy_with)
-    served = _served(knowing)
+    served = served_tasks(knowing)
     place = {"lane": sorted(served), "priority": job.priority, "id": job.id, "n": PLACES + 1}
     line = Call("line", **place) if job.source is None else Call("line_of_source", source=job.source, **place)
     (ahead,) = yield line
@@ -232,31 +232,9 @@ def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: boo
     return _said(job, reason, text, place=place, place_exact=exact)
 
 
-def _served(workers: Sequence[Row]) -> set[tuple[str, str]]:
-    return {(queue, task) for row in workers for queue in names(row.queues) or () for task in names(row.tasks) or ()}
-
-
 def _many(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _error(job: Job) -> str | None:
     return ": ".join(part for part in (job.error_code, job.error_message) if part) or None
-
-
-@operation(read=True)
-def unknown_tasks() -> Steps[list[tuple[str, str, int]]]:
-    """(queue, task, how many up to 10,000) of waiting jobs that no live worker can take."""
-    workers = yield Call("live_workers")
-    known = _served(workers)
-    heads = yield Call("lane_heads", n=LANES)
-    lanes = sorted({(head.queue, head.task) for head in heads} - known)
-    counted = Counter[tuple[str, str]]()
-    sizes = (yield Call("lane_sizes", lane=lanes, n=COUNT_LIMIT, looks=0)) if lanes else []
-    for lane in sizes:
-        counted[lane.queue, lane.task] += lane.ready
-    # Delayed jobs have no index by task: only the ones that are due first are read.
-    for lane in (yield Call("waiting_lanes", n=COUNT_LIMIT)):
-        if (lane.queue, lane.task) not in known:
-            counted[lane.queue, lane.task] += lane.number
-    return [(queue, task, min(number, COUNT_LIMIT)) for (queue, task), number in sorted(counted.items())]

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.schedules.rule import parse_rule
+from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.records import moment, record
 from rowlock.store.schedules.fire import ON_TIME
 from rowlock.store.schedules.schedules import ScheduleRow
-from rowlock.store.upkeep import clock_repair
 
 MOST_RUNNING = 2_000
 MOST_FAILURES = 5_000
@@ -218,7 +218,7 @@ class Lane(NamedTuple):
 def slot_lanes(seconds: float) -> Steps[tuple[datetime, list[Lane], bool]]:
     """Attempts of the last seconds, in as many lanes as ran side by side; also the present moment, and whether all
     attempts of that time are there."""
-    now = yield from clock_repair.now().start()
+    now = yield from clock.now().start()
     rows = yield Call("slot_bars", n=MOST_BARS, ago=-seconds)
     bars = [record(Bar, row) for row in rows if row.began is not None]
     return now, in_lanes(bars), len(rows) < MOST_BARS

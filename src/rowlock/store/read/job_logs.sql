@@ -12,7 +12,7 @@ ON CONFLICT (job_id, seq) DO NOTHING;
 -- name: cut_logs
 -- Keep the newest :n lines of each of these jobs.
 DELETE FROM {t}job_logs
-WHERE job_id {part:one_of(asked)}
+WHERE job_id {in:asked(id uuid)}
   AND seq <= (SELECT max(o.seq) FROM {t}job_logs o WHERE o.job_id = {t}job_logs.job_id) - :n;
 
 -- name: read_logs
@@ -29,4 +29,10 @@ SELECT seq FROM {t}job_logs WHERE job_id = :job_id ORDER BY seq LIMIT 1;
 
 -- name: prune_logs
 -- Delete lines that were written more than -:ago seconds ago.
-{part:prune(job_logs | job_id, seq | at < {after(:ago)} ORDER BY at LIMIT :n)};
+DELETE FROM {t}job_logs
+WHERE (job_id, seq) IN (
+    SELECT job_id, seq FROM {t}job_logs
+    WHERE at < {after(:ago)}
+    ORDER BY at
+    LIMIT :n)
+RETURNING 1 AS pruned;

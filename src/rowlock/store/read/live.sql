@@ -81,7 +81,7 @@ SELECT * FROM (
     WHERE {part:is_cancelled} ORDER BY j.id DESC LIMIT :n) cancelled
 UNION ALL
 SELECT {part:change_columns} FROM {t}jobs_live j
-WHERE j.id {part:one_of(known)}
+WHERE j.id {in:known(id uuid)}
 UNION ALL
 SELECT {part:change_columns} FROM {t}jobs_finished j
-WHERE j.id {part:one_of(known)};
+WHERE j.id {in:known(id uuid)};

@@ -1,6 +1,6 @@
-"""Everything that `rowlock top` shows, in one read at a cost that does not grow with the tables.
+"""What `rowlock top` shows: a snapshot, and what has ended in the last minutes.
 
-Ends are read from the counts that triggers keep (tallies.py), never by counting finished jobs.
+Ends are read from the counters that triggers keep, never by counting finished jobs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from rowlock.core.states import FINAL
 from rowlock.store import workers
 from rowlock.store.engine.operation import Steps, operation
 from rowlock.store.read import counters
-from rowlock.store.read.counts import QueueStats, read_queues
+from rowlock.store.read.counts import QueueStats
+from rowlock.store.read.snapshot import Snapshot
 from rowlock.store.sources import sources
-from rowlock.store.upkeep import clock_repair
 
 MINUTES = 15  # that the sparkline of a queue shows
 LATELY_MINUTES = 5
@@ -49,23 +49,20 @@ class Overview:
 
 
 @operation(read=True)
-def overview() -> Steps[Overview]:
-    """What happens now, and what has happened in the last minutes."""
-    now = yield from clock_repair.now().start()
-    live = yield from read_queues().start()
-    first = now.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
+def overview(found: Snapshot) -> Steps[Overview]:
+    """What happens at the moment of a snapshot, and what has happened in the last minutes."""
+    first = found.at.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
     ends = yield from counters.by_queue(first).start()
-    spread = yield from counters.spread(now - timedelta(minutes=LATELY_MINUTES)).start()
+    spread = yield from counters.spread(found.at - timedelta(minutes=LATELY_MINUTES)).start()
     totals = yield from counters.totals().start()
-    alive = tuple(worker for worker in (yield from workers.workers().start()) if worker.alive)
     queues = {name: QueueStats(name, 0, 0, 0, 0, None, False, None) for name in ends if name}
-    queues |= {queue.name: queue for queue in live.queues}
+    queues |= {queue.name: queue for queue in found.queues}
     return Overview(
-        at=now,
+        at=found.at,
         queues=tuple(_queue(queues[name], ends.get(name, {}), spread.get(name), first) for name in sorted(queues)),
-        exact=live.exact,
-        workers=alive,
-        slots=live.slots,
+        exact=found.exact,
+        workers=tuple(worker for worker in found.listed if worker.alive),
+        slots=found.slots,
         sources=tuple((yield from sources.busy(SOURCES_SHOWN).start())),
         ended=sum(total.count for total in totals if total.what in FINAL_STATES),
         failed=sum(total.count for total in totals if total.what in counters.FAILURES),

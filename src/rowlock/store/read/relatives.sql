@@ -48,8 +48,8 @@ LIMIT :n;
 -- name: children_of_many
 -- Up to :n jobs that these jobs have made: of each of them, each branch reads :n entries of an index at most.
 SELECT * FROM (
-    SELECT * FROM ({part:live_relative} WHERE j.parent_id {part:one_of(asked)} LIMIT :n) live
+    SELECT * FROM ({part:live_relative} WHERE j.parent_id {in:asked(id uuid)} LIMIT :n) live
     UNION ALL
-    SELECT * FROM ({part:finished_relative} WHERE j.parent_id {part:one_of(asked)} LIMIT :n) finished
+    SELECT * FROM ({part:finished_relative} WHERE j.parent_id {in:asked(id uuid)} LIMIT :n) finished
 ) made
 LIMIT :n;

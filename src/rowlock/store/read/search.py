@@ -1,29 +1,28 @@
-"""Looking through jobs with any filter, for dashboards and for changes of many jobs, at a bounded cost.
+"""Lists and counts of jobs with any filter, at a bounded cost.
 
-A list or a count with a filter that no index knows would read a million rows to find a few. So a look goes through the
-index that fits the filter best, newest first, reads a bounded number of rows, and says where it stopped: the next page
-goes on from there.
+A filter that no index knows would read a million rows to find a few. So a search goes through the index that fits the
+filter best, newest first, reads a bounded number of rows, and returns where it stopped: the next page goes on from
+there. `newest_ids` turns such pages until it has as many jobs as were asked for.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
-from uuid import UUID
 
-from rowlock.core.errors import InvalidArguments
+from rowlock.core.job import Job
 from rowlock.core.states import FINAL, LIVE, State
 from rowlock.store.engine.operation import Call, Steps, operation
-from rowlock.store.jobs.claim import NO_ID
-from rowlock.store.read.reads import COUNT_LIMIT, LAST_ID, JobFilter, checked_id, params
+from rowlock.store.read.filter import ALL_IDS, JobFilter, checked_id, params
+from rowlock.store.read.reads import by_ids
 
 FIRST_LOOK = 1_000  # rows that are read first: enough for a page of most filters
 LOOK = 20_000  # rows that one statement may read
 SPARSE_LOOK = 5_000  # the same through an index whose rows lie far apart in the table
 LOOKS = 3  # looks through each index that one count may take
-LEAST_PREFIX = 4  # characters of an id
+COUNT_LIMIT = 10_000
 
 
 class Page(NamedTuple):
@@ -41,30 +40,46 @@ class Counted:
     exact: bool
 
 
-class Ids(NamedTuple):
-    """A range of ids: `low` belongs to it, `high` does not."""
+class Index(NamedTuple):
+    """One index to search."""
 
-    low: str = NO_ID
-    high: str = LAST_ID
+    name: str  # the end of its statements' names
+    params: dict[str, Any]
+    all_fit: bool  # each of its jobs fits the filter, so that `LIMIT` alone bounds what is read
 
 
-def ids_that_begin(prefix: str) -> Ids:
-    """The ids that begin with these characters."""
-    digits = prefix.strip().lower().replace("-", "")
-    if not LEAST_PREFIX <= len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
-        raise InvalidArguments(f"{prefix!r} is not the beginning of an id (at least {LEAST_PREFIX} digits from 0 to f)")
-    after = int(digits.ljust(32, "f"), 16) + 1
-    return Ids(str(UUID(digits.ljust(32, "0"))), LAST_ID if after >= 1 << 128 else str(UUID(int=after)))
+# --- lists
 
 
 @operation(read=True)
-def page(filter: JobFilter, limit: int, before: str | None = None, within: Ids | None = None) -> Steps[Page]:
+def list_jobs(filter: JobFilter, limit: int, before: str | None = None) -> Steps[list[Job]]:
+    """The jobs that fit, newest first. For the next page, give the last id of this page as `before`."""
+    ids = yield from newest_ids(filter, limit, before).start()
+    # The rows are read by id in another statement, so they may show changes that came after the search.
+    return (yield from by_ids(ids).start()) if ids else []
+
+
+@operation(read=True)
+def newest_ids(filter: JobFilter, limit: int, before: str | None = None) -> Steps[list[str]]:
+    """Ids of the jobs that fit, newest first: `limit` of them, if there are so many. For the next page, give the last
+    id of this page as `before`."""
+    found, next_ = list[str](), before
+    while len(found) < limit:
+        ids, next_ = yield from page(filter, limit - len(found), next_).start()
+        found += ids
+        if next_ is None:
+            break
+    return found
+
+
+@operation(read=True)
+def page(filter: JobFilter, limit: int, before: str | None = None) -> Steps[Page]:
     """The newest jobs that fit, before the job `before`; maybe fewer than `limit` although there are more."""
-    low, high = within or Ids()
-    start = min(checked_id(before, high), high)
+    low, high = filter.ids
+    start = high if before is None else min(checked_id(before), high)
     found, edges = list[str](), list[str]()
-    for index, given in _indexes(filter):
-        ids, edge = yield from _through(index, given, limit, start, low)
+    for index in _indexes(filter):
+        ids, edge = yield from _through(index, limit, start, low)
         found += ids
         edges += [] if edge is None else [edge]
     # Below an edge, one index may have jobs that were not looked at: they come with the next page, in their order.
@@ -75,15 +90,14 @@ def page(filter: JobFilter, limit: int, before: str | None = None, within: Ids |
     return Page(ids, edge)
 
 
-def _through(
-    index: str, wanted: dict[str, Any], limit: int, start: str, low: str
-) -> Steps[tuple[list[str], str | None]]:
+def _through(index: Index, limit: int, start: str, low: str) -> Steps[tuple[list[str], str | None]]:
     """What fits in a bounded look through one index, and where that ended; None at the end of the index."""
+    name, given, all_fit = index
     found, at = list[str](), start
-    for size in (FIRST_LOOK, _size(index)):
-        edge = yield Call(f"edge_{index}", **wanted | {"id": at, "low": low, "skip": size - 1})
+    for size in (FIRST_LOOK, _size(name)):
+        edge = [] if all_fit else (yield Call(f"edge_{name}", **given | {"id": at, "low": low, "skip": size - 1}))
         floor = edge[0].id if edge else low
-        rows = yield Call(f"look_{index}", **wanted | {"id": at, "low": floor, "n": limit - len(found)})
+        rows = yield Call(f"look_{name}", **given | {"id": at, "low": floor, "n": limit - len(found)})
         found += [row.id for row in rows]
         if len(found) >= limit:
             return found, found[-1]
@@ -93,27 +107,31 @@ def _through(
     return found, at
 
 
+# --- counts
+
+
 @operation(read=True)
-def count(
-    filter: JobFilter, within: Ids | None = None, limit: int = COUNT_LIMIT, looks: int = LOOKS
-) -> Steps[dict[State, Counted]]:
+def count(filter: JobFilter, limit: int = COUNT_LIMIT, looks: int = LOOKS) -> Steps[dict[State, Counted]]:
     """How many jobs fit in each state that the filter lets through. Exact below `limit`, if `looks` are enough."""
     wanted, found, inexact = filter.states or tuple(State), Counter[State](), set[State]()
-    for index, given in _indexes(filter, apart=True):
-        low, at = within or Ids()
+    for name, given, _ in _indexes(filter, apart=True):
+        low, at = filter.ids
         for _ in range(looks):
-            edge = yield Call(f"edge_{index}", **given | {"id": at, "low": low, "skip": _size(index) - 1})
+            edge = yield Call(f"edge_{name}", **given | {"id": at, "low": low, "skip": _size(name) - 1})
             floor = edge[0].id if edge else low
-            for row in (yield Call(f"by_state_{index}", **given | {"id": at, "low": floor})):
+            for row in (yield Call(f"by_state_{name}", **given | {"id": at, "low": floor})):
                 found[State(row.state)] += int(row.number)
             if not edge:
                 break
             at = floor
-            if all(found[state] >= limit for state in _of(index, wanted)):
+            if all(found[state] >= limit for state in _of(name, wanted)):
                 break
         else:
-            inexact |= _of(index, wanted)  # there is more than was looked at
+            inexact |= _of(name, wanted)  # there is more than was looked at
     return {state: Counted(min(found[state], limit), state not in inexact and found[state] < limit) for state in wanted}
+
+
+# --- indexes
 
 
 def _size(index: str) -> int:
@@ -131,23 +149,31 @@ def _of(index: str, wanted: Sequence[State]) -> set[State]:
     return {state for state in wanted if state in (LIVE if index.startswith("live") else FINAL)}
 
 
-def _indexes(filter: JobFilter, apart: bool = False) -> list[tuple[str, dict[str, Any]]]:
-    """The indexes to look through, each with the statement's parameters: all jobs that can fit are in one of them, and
-    each job in one alone. If no state is asked for, one index has all finished jobs; `apart`, each final state has its
-    own."""
+def _indexes(filter: JobFilter, apart: bool = False) -> list[Index]:
+    """The indexes to search: all jobs that can fit are in one of them, and each job in one alone. If no state is asked
+    for, one index has all finished jobs; `apart`, each final state has its own."""
     wanted, given = set(filter.states or State), params(filter)
     live, final = wanted & LIVE, wanted & FINAL
     by = next((name for name in ("batch", "parent", "owner") if getattr(filter, name) is not None), None)
-    found: list[tuple[str, dict[str, Any]]] = []
-    if live:
-        found.append((f"live_{by}" if by else "live_running" if live == {State.RUNNING} else "live", given))
-    if filter.schedule is not None and by is None:
-        by = "schedule"
-    if by in ("batch", "parent", "schedule"):
-        return found + [(f"finished_{by}", given)] * bool(final)
+    finished_by = by or ("schedule" if filter.schedule is not None else None)
+    found: list[Index] = []
+    if live == {State.RUNNING}:  # no more than there are slots, whoever owns them
+        found.append(Index("live_running", given, False))
+    elif live:
+        found.append(Index(f"live_{by}" if by else "live", given, live == LIVE and _only(filter, by)))
+    all_fit = _only(filter, finished_by)
+    if finished_by in ("batch", "parent", "schedule"):
+        return [*found, Index(f"finished_{finished_by}", given, all_fit and final == FINAL)] if final else found
     end = "finished_owner" if by else "finished"
     if final == FINAL and not apart:
-        return [*found, (end, given)]
+        return [*found, Index(end, given, all_fit)]
     if State.SUCCEEDED in final:
-        found.append((end, given | {"dead": False, "cancelled": False}))
-    return found + [(f"{end}_{state}", given) for state in (State.DEAD, State.CANCELLED) if state in final]
+        found.append(Index(end, given | {"dead": False, "cancelled": False}, False))
+    troubled = [state for state in (State.DEAD, State.CANCELLED) if state in final]
+    return found + [Index(f"{end}_{state}", given, all_fit) for state in troubled]
+
+
+def _only(filter: JobFilter, by: str | None) -> bool:
+    """Whether the filter asks for nothing but states, ids and the field `by`."""
+    rest = replace(filter, states=(), ids=ALL_IDS, **({} if by is None else {by: None}))
+    return rest == JobFilter()

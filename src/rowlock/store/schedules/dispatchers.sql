@@ -1,4 +1,4 @@
--- Dispatchers and the schedules that they declare, in the order of store/schedules/dispatchers.py.
+-- Dispatchers and the schedules that they declare, in the order of dispatchers.py.
 
 -- name: register_dispatcher
 -- Register a dispatcher, with the schedules of its code and config.
@@ -24,15 +24,15 @@ DELETE FROM {t}dispatchers WHERE id = :id OR expires_at < {after(-86400)};
 SELECT declares, expires_at > {now} AS alive FROM {t}dispatchers WHERE expires_at > {after(:ago)};
 
 -- name: touch_declared
--- Note that living dispatchers declare these schedules, so that they are not retired.
+-- Store that living dispatchers declare these schedules, so that they are not retired.
 UPDATE {t}schedules SET declared_at = {now}
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
-  AND id {among(SELECT asked.id FROM {rows:asked(id text)})};
+  AND id {in:asked(id text)};
 
 -- name: retire_schedules
--- Retire schedules that no living process has declared for -:ago seconds; they stay in the list. `spared` are the schedules
--- of dispatchers that are or lately were alive: `declared_at` is written only now and then, and may be older.
+-- Retire schedules that no living process has declared for -:ago seconds; they stay in the list. `spared` are the
+-- schedules of dispatchers that are or lately were alive: `declared_at` is written only now and then, and may be older.
 UPDATE {t}schedules SET retired_at = {now}, updated_at = {now}
 WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < {after(:ago)}
-  AND NOT (id {among(SELECT spared.id FROM {rows:spared(id text)})})
+  AND NOT (id {in:spared(id text)})
 RETURNING id;

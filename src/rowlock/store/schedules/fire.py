@@ -21,7 +21,6 @@ from rowlock.store.engine.records import moment
 from rowlock.store.engine.wake import wake_idle
 
 ON_TIME = timedelta(seconds=30)  # a tick that is later than this counts as missed
-AHEAD_SECONDS = 1.0  # a time that is further in the future was written while the database's clock was ahead
 MOST_JOBS = 2_000  # jobs that one transaction writes; more if a single schedule has more due ticks
 
 
@@ -158,13 +157,3 @@ class Due:
     def draw(self) -> float:
         """A random jitter for one job, in seconds."""
         return random.random() * self._jitter if self._jitter else 0.0
-
-
-@operation(repeatable=True)
-def put_right(n: int) -> Steps[list[str]]:
-    """Correct up to `n` schedules whose next tick was written while the database's clock was ahead: they would not
-    fire before that time. Returns their ids."""
-    rows = yield Call("written_ahead", n=n, ahead=AHEAD_SECONDS)
-    if rows:
-        yield Call("put_right", healed=[(row.id, Due(row).put_right()) for row in rows])
-    return [row.id for row in rows]

@@ -1,9 +1,9 @@
--- Firing due ticks, in the order of store/schedules/fire.py. A dispatcher that fires a tick locks the schedule's row, writes the tick
+-- Firing due ticks, in the order of fire.py. A dispatcher that fires a tick locks the schedule's row, writes the tick
 -- and its job, and moves `next_tick` on, all in one transaction. The primary key of `ticks` (schedule, moment) makes a
 -- second job for the tick impossible.
 
 -- part: not_left_out
--- The asking dispatcher does not leave the schedule, with this rule, to others.
+-- The asking dispatcher does not leave the schedule, with this rule, to others: its version may not know the rule.
 NOT (zone || ' ' || rule || ' ' || id
      {among(SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
             FROM {rows:left_out(id text, rule text, zone text)})})
@@ -17,10 +17,10 @@ ORDER BY next_tick
 LIMIT 1;
 
 -- part: due_schedule
--- What decides which ticks of the schedule `s` are due.
+-- The columns that decide which ticks of the schedule `s` are due.
 id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick, {time({now})} AS now,
-       {time(paused_at)} AS paused_at
+       {time(starts_at)} AS starts_at, {time(ends_at)} AS ends_at, {time(s.next_tick)} AS next_tick,
+       {time({now})} AS now, {time(paused_at)} AS paused_at
 
 -- part: is_due
 -- The schedule has a due tick, and the asking dispatcher does not leave it out.
@@ -34,7 +34,7 @@ FROM {t}schedules s
 WHERE {part:is_due}
 ORDER BY s.next_tick
 LIMIT :n
-{skip_locked()};
+FOR UPDATE SKIP LOCKED;
 
 -- name: list_due
 -- The schedules that lock_due would lock, for a dispatcher that fires them one by one after an error.
@@ -62,11 +62,16 @@ ON CONFLICT (schedule_id, tick) DO NOTHING
 RETURNING CAST(job_id AS text) AS job_id;
 
 -- name: fire_jobs
--- The jobs of ticks, with the options of their schedules. `tick` is the nominal moment.
+-- Insert the jobs of ticks, with the options of their schedules (core/options.py lists them). `tick` is the nominal
+-- moment, `run_after` the moment with its jitter.
 INSERT INTO {t}jobs_live (
-    id, args, task, ready, schedule_id, tick, run_after, {schedule_options(@)}, created_at, updated_at)
+    id, args, task, ready, schedule_id, tick, run_after,
+    queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
+    created_at, updated_at)
 SELECT fired.job_id, s.args, s.task, fired.jitter <= 0, s.id, fired.tick, {after(fired.jitter)},
-       {schedule_options(s.@)}, {now}, {now}
+       s.queue, s.priority, s.max_attempts, s.backoff, s.timeout_seconds, s.source, s.on_success, s.on_dead, s.on_lost,
+       s.keep_seconds, s.owner,
+       {now}, {now}
 FROM {rows:fired(schedule_id text, tick time, job_id uuid, jitter float)}
 CROSS JOIN {t}schedules s
 WHERE s.id = fired.schedule_id;
@@ -80,22 +85,3 @@ SET next_tick = moved.next_tick,
     problem = moved.problem, updated_at = {now}
 FROM {rows:moved(id text, next_tick time, last_tick time, last_job uuid, problem text)}
 WHERE {t}schedules.id = moved.id;
-
--- name: written_ahead
--- Schedules whose `updated_at` is in the future: the database's clock was ahead when it was written.
-SELECT {part:due_schedule}
-FROM {t}schedules s
-WHERE updated_at > {after(:ahead)}
-ORDER BY id
-LIMIT :n
-{skip_locked()};
-
--- name: put_right
--- Correct the next ticks and the times that a clock that was ahead has written.
-UPDATE {t}schedules
-SET next_tick = healed.next_tick, updated_at = {now},
-    declared_at = CASE WHEN declared_at > {now} THEN {now} ELSE declared_at END,
-    writer_started_at = CASE WHEN writer_started_at > {now} THEN {now} ELSE writer_started_at END,
-    paused_at = CASE WHEN paused_at > {now} THEN {now} ELSE paused_at END
-FROM {rows:healed(id text, next_tick time)}
-WHERE {t}schedules.id = healed.id;

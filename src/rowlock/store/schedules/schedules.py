@@ -11,12 +11,12 @@ from rowlock.core.errors import InvalidArguments, NotAllowed, ScheduleNotFound
 from rowlock.core.options import scheduled
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.core.schedules.schedule import Schedule, first_tick
+from rowlock.store.engine import clock
 from rowlock.store.engine.ids import new_id
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.records import moment, parsed, record
 from rowlock.store.engine.wake import wake_dispatchers, wake_idle
 from rowlock.store.schedules.fire import fire_locked
-from rowlock.store.upkeep import clock_repair
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Declared(NamedTuple):
 def declare(schedules: Sequence[Schedule], origin: str, started_at: datetime | float | None) -> Steps[Declared]:
     """Write definitions. `started_at` is when the declaring process started, by the database's clock; None is now. One
     that is added by hand and has no tick left is refused; code and config may have one that has fired."""
-    now = yield from clock_repair.now().start()
+    now = yield from clock.now().start()
     before = yield Call("schedule_origins", asked=[(schedule.id,) for schedule in schedules])
     if origin == "runtime":
         known = {(row.id, row.rule, row.zone) for row in before}

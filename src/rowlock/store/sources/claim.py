@@ -1,4 +1,4 @@
-"""Claiming jobs that have a source: find candidates without locks, then lock, count and claim in one transaction.
+"""Claiming jobs that have a source: look without locks, then lock, count and claim in one transaction.
 
 Lock order: classes with a total (the claim waits for their locks), then sources, then jobs (both skipped if locked). A
 claim never waits while it holds a source, so it cannot take part in a deadlock.
@@ -11,27 +11,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rowlock.core.claiming.candidates import ClaimResult, Head, HeadName, LaneName, Range
+from rowlock.core.claiming.actions import ClaimResult
 from rowlock.core.claiming.pick import Found, deal, in_turn
-from rowlock.core.claiming.ranges import Lane
-from rowlock.core.claiming.rotation import PLAIN
+from rowlock.core.claiming.ranges import Position, QueueTask, Range, Sighting, SourceRange, position_of
 from rowlock.core.job import Claimed
 from rowlock.core.sources.admission import UNLIMITED, Admission, Gate, admit, class_of
 from rowlock.store.engine.operation import Call, Row, Steps, dialect, operation
 from rowlock.store.jobs.claim import claim_front, claim_picked, in_claim_order, let_go
 
-Turn = tuple[str, str, int, str, int]  # queue, task, priority, source, and the most jobs to take
+Asked = Mapping[Position, int]  # at most how many jobs to take at each position
 
 
 @operation(read=True, hot=True)
-def look(ranges: Sequence[Range]) -> Steps[list[Head]]:
+def look(ranges: Sequence[SourceRange]) -> Steps[list[Sighting]]:
     """The sources with ready jobs in these ranges, each with its gate, best priority first."""
     rows = yield Call("look", span=ranges)
-    return [Head(row[0], row[1], row[2], row[3], bool(row[4]), gate_of(row[5:])) for row in rows]
+    return [Sighting(Position._make(row[:4]), gate_of(row[5:]), bool(row[4])) for row in rows]
 
 
 def gate_of(row: Sequence[Any]) -> Gate:
-    """The columns `{gate}` as a record."""
+    """The part `gate` as a record."""
     gate = Gate._make(row)
     if gate.enabled is True:  # PostgreSQL; SQLite stores booleans as 0 and 1
         return gate
@@ -42,36 +41,35 @@ def gate_of(row: Sequence[Any]) -> Gate:
 def claim_sourced(
     worker: str,
     token: str,
-    heads: Sequence[Head],
+    sightings: Sequence[Sighting],
     order: Sequence[str],
-    plain: Sequence[Lane],
+    plain: Sequence[Range],
     n: int,
     lease: float,
 ) -> Steps[ClaimResult]:
-    """Claim up to `n` jobs under one new token: of these sources in this order, and of the lanes without a source,
-    which together take turns like one source."""
-    admitted = yield from _admitted({head.source: head.gate for head in heads})
+    """Claim up to `n` jobs under one new token: of these sources in this order, and of the ranges of plain jobs, which
+    together take turns like one source."""
+    admitted = yield from _admitted({one.source: one.gate for one in sightings})
     admissions, at = admitted.admissions, admitted.at
-    share = max(1, math.ceil(n / (len(admissions) + 1)))  # jobs to read of each head; + 1: the jobs without a source
-    turns = [
-        (head.queue, head.task, head.priority, head.source, min(share, admissions[head.source].room, n))
-        for head in heads
-        if head.source in admissions
-    ]
-    asked = {turn[:4]: turn[4] for turn in turns}
+    share = max(1, math.ceil(n / (len(admissions) + 1)))  # jobs to read at each position; + 1: plain jobs
+    asked = {
+        position: min(share, admissions[position.source].room, n)
+        for position, _, _ in sightings
+        if position.source in admissions
+    }
     # The short way: all jobs that are found may start, so there is nothing to choose.
-    if not plain and (epoch := _epoch_of_all(turns, admitted, n)) is not None:
+    if not plain and (epoch := _epoch_of_all(asked, admitted, n)) is not None:
         values = {"epoch": epoch, "worker": worker, "token": token, "lease": lease, "at": at}
-        if jobs := (yield from _claim_all(turns, share, **values)):
+        if jobs := (yield from _claim_all(asked, share, **values)):
             yield from let_go(jobs)
             yield from _spend(jobs, admitted, token)
-            return _result(in_turn(jobs, order), False, heads, asked, _by_head(jobs), admitted)
+            return _result(in_turn(jobs, order), False, sightings, asked, _counted(jobs), admitted)
     # The long way: find jobs, choose among them in turn, claim the chosen ones.
-    rows = (yield Call("find_turns", turn=turns, n=share)) if turns else []
+    rows = (yield Call("find_turns", turn=_rows(asked), n=share)) if asked else []
     found = [Found(*row) for row in rows]
     sourced, ends = _oldest(found, asked)
     rows = (yield Call("find_plain", lane=plain, n=share)) if plain else []
-    unsourced, end = _plain([Found(*row) for row in rows], share)
+    unsourced, end = _plain_in_order([Found(*row) for row in rows], share)
     picks = deal(
         sourced + unsourced,
         n,
@@ -86,7 +84,7 @@ def claim_sourced(
         yield from _spend(picks, admitted, token)
         jobs = in_claim_order(rows, token, worker)
         yield from let_go(jobs)
-    return _result(in_turn(jobs, order), bool(unsourced), heads, asked, _by_head(found), admitted)
+    return _result(in_turn(jobs, order), bool(unsourced), sightings, asked, _counted(found), admitted)
 
 
 class _Admitted(NamedTuple):
@@ -98,44 +96,48 @@ class _Admitted(NamedTuple):
     at: Any  # the database's time of the count
 
 
-def _epoch_of_all(turns: Sequence[Turn], admitted: _Admitted, n: int) -> int | None:
-    """If every job that these turns find may be claimed: the breaker epoch that all of their sources have. Else
-    None."""
-    epochs = {admitted.gates[turn[3]].epoch for turn in turns}
-    free = len({turn[3] for turn in turns}) == len(turns) and sum(turn[4] for turn in turns) <= n
-    alike = len({turn[2] for turn in turns}) == 1 and len(epochs) == 1
+def _rows(asked: Asked) -> list[tuple[str, str, int, str, int]]:
+    """As rows of a statement."""
+    return [(*position, most) for position, most in asked.items()]
+
+
+def _epoch_of_all(asked: Asked, admitted: _Admitted, n: int) -> int | None:
+    """If every job that is found may be claimed: the breaker epoch that all of these sources have. Else None."""
+    sources = {position.source for position in asked}
+    epochs = {admitted.gates[source].epoch for source in sources}
+    free = len(sources) == len(asked) and sum(asked.values()) <= n
+    alike = len({position.priority for position in asked}) == 1 and len(epochs) == 1
     unlimited = all(admission.class_room == UNLIMITED for admission in admitted.admissions.values())
     return epochs.pop() if free and alike and unlimited else None
 
 
-def _claim_all(turns: Sequence[Turn], share: int, **values: Any) -> Steps[list[Claimed]]:
-    """Claim every job that these turns find, without choosing among them; none if this engine cannot. `values` are the
-    parameters that all statements of a claim have."""
+def _claim_all(asked: Asked, share: int, **values: Any) -> Steps[list[Claimed]]:
+    """Claim every job that is found, without choosing; none if this engine cannot. `values` are the parameters that all
+    statements of a claim have."""
     if (yield from dialect()).moves_in_one_statement:
-        rows = yield Call("claim_turns", turn=turns, **values)
+        rows = yield Call("claim_turns", turn=_rows(asked), **values)
         return in_claim_order(rows, values["token"], values["worker"])
-    if any(turn[4] < share for turn in turns):  # a LIMIT cannot name a turn's own number there
+    if any(most < share for most in asked.values()):  # a LIMIT must be the same for all positions there
         return []
-    front = yield Call("front_turns", turn=turns, n=share, epoch=values["epoch"])
+    front = yield Call("front_turns", turn=_rows(asked), n=share, epoch=values["epoch"])
     return (yield from claim_front(front, "claim_front", **values))
 
 
 def _result(
     jobs: list[Claimed],
     plain: bool,
-    heads: Sequence[Head],
-    asked: Mapping[HeadName, int],
-    found: Counter[HeadName],
+    sightings: Sequence[Sighting],
+    asked: Asked,
+    found: Counter[Position],
     admitted: _Admitted,
 ) -> ClaimResult:
-    """The result: the claimed jobs, the heads that may have more jobs, and the gates of the sources after the claim.
-    `asked` and `found` are how many jobs of each head were asked for and found; `plain`: there were jobs without a
-    source."""
-    claimed, started = _by_head(jobs), Counter(job.source for job in jobs)
+    """The claimed jobs, the positions that may have more jobs, and the gates of the sources after the claim. `asked`
+    and `found` are how many jobs were asked for and found at each position; `plain`: there were plain jobs."""
+    claimed, started = _counted(jobs), Counter(job.source for job in jobs)
     left = {
-        name
-        for name in [head[:4] for head in heads]
-        if name not in asked or found[name] >= asked[name] or found[name] > claimed[name]
+        position
+        for position, _, _ in sightings
+        if position not in asked or found[position] >= asked[position] or found[position] > claimed[position]
     }
     running = Counter(class_of(job.source) for job in jobs if job.source is not None)
     gates = {
@@ -145,8 +147,8 @@ def _result(
     return ClaimResult(jobs, plain, left, gates, admitted.locked)
 
 
-def _by_head(jobs: Sequence[Found | Claimed]) -> Counter[HeadName]:
-    return Counter([(job.queue, job.task, job.priority, job.source or "") for job in jobs])
+def _counted(jobs: Sequence[Found | Claimed]) -> Counter[Position]:
+    return Counter(map(position_of, jobs))
 
 
 def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
@@ -171,27 +173,24 @@ def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
     return _Admitted(admissions, gates, gates.keys() - free.keys(), rows[0][1] if rows else None)
 
 
-Ends = dict[HeadName, int]  # heads that may have more jobs, for the argument `asked` of `deal`
+Ends = dict[Position, int]  # positions that may have more jobs, for the argument `asked` of `deal`
 
 
-def _oldest(found: list[Found], asked: Mapping[HeadName, int]) -> tuple[list[Found], Ends]:
-    """The jobs of sources that may be claimed without breaking the order of age. If a source has jobs in several lanes
-    and one of them was not read to its end, jobs younger than the last one read there are left out, because an unread
-    job may be older than they are. That lane is marked as possibly having more."""
-    groups: dict[tuple[int, str], dict[LaneName, list[Found]]] = {}
+def _oldest(found: list[Found], asked: Asked) -> tuple[list[Found], Ends]:
+    """The jobs of sources that may be claimed without breaking the order of age. If a source has jobs at several
+    positions of one priority and one of them was not read to its end, jobs younger than the last one read there are
+    left out, because an unread job may be older than they are. That position is marked as possibly having more."""
+    groups: dict[tuple[int, str | None], dict[Position, list[Found]]] = {}
     for job in found:
-        lanes = groups.setdefault((job.priority, job.source or ""), {})
-        lanes.setdefault((job.queue, job.task), []).append(job)
+        groups.setdefault((job.priority, job.source), {}).setdefault(position_of(job), []).append(job)
     kept: list[Found] = []
     ends: Ends = {}
-    for (priority, source), lanes in groups.items():
-        full = [
-            (max(map(_age, jobs)), lane) for lane, jobs in lanes.items() if len(jobs) >= asked[*lane, priority, source]
-        ]
-        horizon, lane = min(full) if full and len(lanes) > 1 else ("", None)
-        kept += [job for jobs in lanes.values() for job in jobs if lane is None or job.id <= horizon]
-        if lane is not None:
-            ends[*lane, priority, source] = 1
+    for positions in groups.values():
+        full = [(max(map(_age, jobs)), one) for one, jobs in positions.items() if len(jobs) >= asked[one]]
+        horizon, last = min(full) if full and len(positions) > 1 else ("", None)
+        kept += [job for jobs in positions.values() for job in jobs if last is None or job.id <= horizon]
+        if last is not None:
+            ends[last] = 1
     return kept, ends
 
 
@@ -199,22 +198,22 @@ def _age(job: Found) -> str:
     return job.id
 
 
-def _plain(found: list[Found], share: int) -> tuple[list[Found], Ends]:
-    """The jobs without a source that may be claimed without breaking the order over all lanes. If a lane was not read
-    to its end, jobs that come after the last one read there are left out, and that lane is marked as possibly having
+def _plain_in_order(found: list[Found], share: int) -> tuple[list[Found], Ends]:
+    """The plain jobs that may be claimed without breaking the order over all ranges. If a range was not read to its
+    end, jobs that come after the last one read there are left out, and that position is marked as possibly having
     more."""
-    lanes: dict[LaneName, list[Found]] = {}
+    ranges: dict[QueueTask, list[Found]] = {}
     for job in found:
-        lanes.setdefault((job.queue, job.task), []).append(job)
-    ends = [max(jobs, key=_place) for jobs in lanes.values() if len(jobs) >= share]
+        ranges.setdefault(QueueTask(job.queue, job.task), []).append(job)
+    ends = [max(jobs, key=_priority_and_age) for jobs in ranges.values() if len(jobs) >= share]
     if not ends:
         return found, {}
-    horizon = min(ends, key=_place)
-    kept = [job for job in found if _place(job) <= _place(horizon)]
-    return kept, {(horizon.queue, horizon.task, horizon.priority, PLAIN): 1}
+    horizon = min(ends, key=_priority_and_age)
+    kept = [job for job in found if _priority_and_age(job) <= _priority_and_age(horizon)]
+    return kept, {position_of(horizon): 1}
 
 
-def _place(job: Found) -> tuple[int, str]:
+def _priority_and_age(job: Found) -> tuple[int, str]:
     return job.priority, job.id
 
 

@@ -1,20 +1,79 @@
 -- Claiming jobs that have a source, in the order of store/sources/claim.py.
 --
--- A claim is exact because it counts the running jobs of a source in a statement of its own, after it has locked the
+-- A claim is exact because it counts the running jobs of a source in a separate statement, after it has locked the
 -- source's row: the transaction that held the lock before has committed, and this statement's snapshot is younger than
--- that commit. In one statement the snapshot would be older than the lock.
+-- that commit. In one statement, the snapshot would be older than the lock.
+--
+-- INDEXED BY finds sources by name on SQLite: with old statistics, from when there were two sources, it would read all
+-- of twenty thousand.
 
--- name: look
--- The next sources with ready jobs in each lane, by priority and name, each with its gate. A loose scan of the index of
--- jobs with a source: one probe for each source, whatever the number of its jobs. Locks nothing.
-WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
-    -- The place before the first source of each range. Paused queues are left out.
-    SELECT span.queue, span.task, span.most, 0, span.low_priority, span.low_source
-    FROM {rows:span(queue text, task text, low_priority int, low_source text, most int)}
-    WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = span.queue AND q.paused_at IS NOT NULL)
-    UNION ALL
-    SELECT head.queue, head.task, head.most, head.nth + 1, CAST(following.priority AS int), following.source
-    FROM head {one_job(following, coalesce(
+-- part: limits
+-- The first columns of core.sources.admission.Gate, from the source's row `s` and its class's row `c`: limits, pause
+-- and breaker. A source's own setting goes before its class's; the later end of both pauses counts.
+coalesce(s.concurrency, c.concurrency), c.total,
+       coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute),
+       CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END,
+       coalesce(s.enabled, TRUE) AND coalesce(c.class_enabled, TRUE),
+       {seconds_until({greatest(coalesce(s.paused_until, c.class_paused_until),
+                                coalesce(c.class_paused_until, s.paused_until))})},
+       s.opened_at IS NOT NULL
+
+-- part: usage
+-- The last columns of Gate: the token bucket, the epoch, the running jobs of the source `named` and of its class
+-- (counted only where there is a limit), and whether the source has a row.
+s.tokens, -{seconds_until(s.tokens_at)}, coalesce(s.epoch, 0),
+       CASE WHEN coalesce(s.concurrency, c.concurrency) IS NOT NULL THEN (
+            SELECT count(*) FROM {t}jobs_live r
+            WHERE r.state = 'running' AND r.source IS NOT NULL
+              AND {class(r.source)} = {computed(c.name)} AND r.source = named.source
+              AND (SELECT 1 FROM {t}set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL) END,
+       CASE WHEN c.total IS NOT NULL THEN (
+            SELECT count(*) FROM {t}jobs_live r
+            WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = {computed(c.name)}
+              AND (SELECT 1 FROM {t}set_aside a
+                   WHERE a.id = r.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL) END,
+       s.name IS NOT NULL
+
+-- part: probing
+-- Whether a probe of the half-open breaker of `s` is running.
+(SELECT 1 FROM {t}jobs_live p
+        WHERE p.id = s.probe_job AND p.lease_token = s.probe_token AND p.state = 'running'
+          AND (SELECT 1 FROM {t}set_aside a
+               WHERE a.id = p.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL) IS NOT NULL
+
+-- part: gate
+-- The source `named` as a Gate.
+{part:limits},
+       {part:probing},
+       {part:usage}
+
+-- part: read_gate [postgres]
+-- The same for a reader, who may not see tokens: with a token anybody could end the job in its worker's place. So a
+-- function answers whether a probe is running.
+{part:limits},
+       coalesce(rowlock._probes(s.name, {now}), FALSE),
+       {part:usage}
+
+-- part: read_gate [sqlite]
+-- Whoever can read the file sees everything.
+{part:gate}
+
+-- part: join_source_and_class [postgres]
+-- Join the rows `s` of the source `named` and `c` of its class, where they exist. LATERAL with LIMIT, because a plain
+-- join may be planned as a product while the table is empty.
+LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = named.source LIMIT 1) s ON TRUE
+LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = split_part(named.source, ':', 1) LIMIT 1) c ON TRUE
+
+-- part: join_source_and_class [sqlite]
+-- Join the rows `s` of the source `named` and `c` of its class, where they exist.
+LEFT JOIN rowlock_sources s INDEXED BY sqlite_autoindex_rowlock_sources_1 ON s.name = named.source
+LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1
+    ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1)
+
+-- part: next_source
+-- The first job of the source that follows `head` in the order of priority and name.
+coalesce(
         -- The next source of this priority.
         (SELECT j.id FROM {t}jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = {computed(head.queue)} AND j.task = {computed(head.task)}
@@ -24,13 +83,34 @@ WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
         (SELECT j.id FROM {t}jobs_live j
          WHERE j.ready AND j.source IS NOT NULL AND j.queue = {computed(head.queue)} AND j.task = {computed(head.task)}
            AND j.priority > {computed(head.priority)}
-         ORDER BY j.priority, j.source, j.id LIMIT 1)))}
+         ORDER BY j.priority, j.source, j.id LIMIT 1))
+
+-- part: join_next_source [postgres]
+-- That job, as `following`. LATERAL with LIMIT, as in join_source_and_class.
+CROSS JOIN LATERAL (SELECT * FROM rowlock.jobs_live WHERE id = {part:next_source} LIMIT 1) following
+
+-- part: join_next_source [sqlite]
+-- That job, as `following`.
+JOIN rowlock_jobs_live following ON following.id = {part:next_source}
+
+-- name: look
+-- The next sources with ready jobs in each lane, by priority and name, each with its gate. A loose scan of the index of
+-- jobs with a source: one probe for each source, however many jobs it has. Locks nothing.
+WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
+    -- The position before the first source of each range. Paused queues are left out.
+    SELECT span.queue, span.task, span.most, 0, span.low_priority, span.low_source
+    FROM {rows:span(queue text, task text, low_priority int, low_source text, most int)}
+    WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = span.queue AND q.paused_at IS NOT NULL)
+    UNION ALL
+    -- One source after the other, up to the range's `most`.
+    SELECT head.queue, head.task, head.most, head.nth + 1, CAST(following.priority AS int), following.source
+    FROM head
+    {part:join_next_source}
     WHERE head.nth < head.most
 )
-SELECT named.queue, named.task, named.priority, named.source, named.nth = named.most, {gate}
+SELECT named.queue, named.task, named.priority, named.source, named.nth = named.most, {part:gate}
 FROM head named
-{one_source(s, named.source)}
-{one_source(c, {class(named.source)})}
+{part:join_source_and_class}
 WHERE named.nth > 0
 ORDER BY named.priority, named.nth;
 
@@ -41,29 +121,29 @@ SELECT made.name, {now} FROM {rows:made(name text)} WHERE TRUE
 ON CONFLICT (name) DO NOTHING;
 
 -- name: lock_classes
--- Lock classes with a total, in order. It waits for locked ones: to skip a class would leave all of its sources idle.
-SELECT name FROM {t}sources{by_name()}
-WHERE name {among(SELECT asked.name FROM {rows:asked(name text)})} AND total IS NOT NULL
+-- Lock classes with a total, in order. It waits for locked ones: skipping a class would leave all of its sources idle.
+SELECT name FROM {t}sources INDEXED BY sqlite_autoindex_rowlock_sources_1
+WHERE name {in:asked(name text)} AND total IS NOT NULL
 ORDER BY name
-{lock()};
+FOR UPDATE;
 
 -- name: lock_sources
 -- Lock sources, in order. A source that another claim has locked is skipped.
-SELECT name FROM {t}sources{by_name()}
-WHERE name {among(SELECT asked.name FROM {rows:asked(name text)})}
+SELECT name FROM {t}sources INDEXED BY sqlite_autoindex_rowlock_sources_1
+WHERE name {in:asked(name text)}
 ORDER BY name
-{skip_locked()};
+FOR UPDATE SKIP LOCKED;
 
 -- name: gates
 -- The gates of sources that the caller has locked, and the database's time.
-SELECT named.source, {now}, {gate}
+SELECT named.source, {now}, {part:gate}
 FROM {rows:named(source text)}
-{one_source(s, named.source)}
-{one_source(c, {class(named.source)})};
+{part:join_source_and_class};
 
 -- name: read_gates
--- The same for a reader, by plain joins: those above read all columns of a source, a token among them.
-SELECT named.source, {now}, {read_gate}
+-- The gates of sources for a reader. By plain joins: the joins of `gates` read all columns of a source, a token among
+-- them.
+SELECT named.source, {now}, {part:read_gate}
 FROM {rows:named(source text)}
 LEFT JOIN {t}sources s ON s.name = named.source
 LEFT JOIN {t}sources c ON c.name = {class(named.source)};
@@ -72,19 +152,28 @@ LEFT JOIN {t}sources c ON c.name = {class(named.source)};
 -- The turns of this claim: how many jobs to claim of which source.
 {rows:turn(queue text, task text, priority int, source text, most int)}
 
+-- part: source_of_turn [postgres]
+-- The job's source is the turn's, as a range. With `=` for all columns of the index except the last, the id, the order
+-- asked for would be that of ids, and a plan that was made for an empty table would walk the primary key.
+j.source >= turn.source AND j.source <= turn.source
+
+-- part: source_of_turn [sqlite]
+-- The job's source is the turn's.
+j.source = turn.source
+
 -- part: next_of_turn
--- Of the jobs `j`, the ready ones of `turn`, oldest first: one range of the turns index.
+-- Of the jobs `j`, the ready ones of `turn`, oldest first: one range of the index of jobs with a source.
 WHERE j.ready
   AND j.source IS NOT NULL
   AND j.queue = turn.queue
   AND j.task = turn.task
   AND j.priority = turn.priority
-  AND {equal_by_range(j.source, turn.source)}
+  AND {part:source_of_turn}
   AND (j.expires_at IS NULL OR j.expires_at > {now})
 ORDER BY j.priority, j.source, j.id
 
 -- name: find_turns [postgres]
--- The oldest ready jobs of each source and priority, locked.
+-- The oldest ready jobs of each turn, locked.
 SELECT CAST(front.id AS text), turn.priority, turn.source, turn.queue, turn.task
 FROM {part:turns}
 CROSS JOIN LATERAL (
@@ -96,7 +185,7 @@ CROSS JOIN LATERAL (
 ) front;
 
 -- name: find_turns [sqlite]
--- The oldest ready jobs of each source and priority. A LIMIT cannot name a turn's own `most` here: :n is the largest.
+-- The oldest ready jobs of each turn. A LIMIT cannot use a turn's own `most` here: :n is the largest.
 SELECT front.id, turn.priority, turn.source, turn.queue, turn.task
 FROM {part:turns}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
@@ -106,9 +195,10 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     LIMIT :n);
 
 -- name: claim_turns [postgres]
--- find_turns and claim_picked in one statement, for claims that take all that they find: it saves a round trip.
+-- find_turns and claim_picked in one statement, for claims that take everything they find: it saves a round trip. :at
+-- is the time at which the gates were read.
 UPDATE rowlock.jobs_live j
-{part:leased(:at)}, source_epoch = :epoch
+SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
 WHERE j.id = ANY (ARRAY (
     SELECT front.id
     FROM {part:turns}
@@ -120,12 +210,12 @@ WHERE j.id = ANY (ARRAY (
         FOR UPDATE SKIP LOCKED
     ) front))
   AND j.ready
-RETURNING {claimed};
+RETURNING {part:claimed};
 
 -- name: front_turns [sqlite]
--- The oldest ready jobs of each source and priority, as they will be once claimed, for claims that take all that they
--- find: then nothing must be read again after the claim.
-SELECT {claiming}, front.rowid
+-- The oldest ready jobs of each turn, as they will be once claimed, for claims that take everything they find: then
+-- nothing must be read again after the claim.
+SELECT {part:claiming}, front.rowid
 FROM {part:turns}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
@@ -135,9 +225,9 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
 ORDER BY front.priority, front.id;
 
 -- name: claim_front [sqlite]
--- Claim the jobs of :front. The writer lock has kept them as they were read.
+-- Claim the jobs that `front_turns` has read, by their rowids. The writer lock has kept them unchanged.
 UPDATE rowlock_jobs_live
-{part:leased(:at)}, source_epoch = :epoch
+SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
 -- name: find_plain [postgres]
@@ -151,36 +241,42 @@ CROSS JOIN LATERAL (
     LIMIT :n
     FOR UPDATE SKIP LOCKED
 ) front
-WHERE {part:not_paused(lane)};
+WHERE {part:not_paused};
 
 -- name: find_plain [sqlite]
 -- The best ready jobs without a source of each lane: they have one turn together.
 SELECT front.id, front.priority, NULL AS source, lane.queue, lane.task
-{part:front_of_lanes};
-
--- part: claim_picked
--- Claim these jobs, which the caller has locked. :at is the time at which the gates of their sources were read.
-UPDATE {t}jobs_live
-{part:leased(:at)}, source_epoch = :epoch
-WHERE id {part:one_of(picked)} AND ready
+FROM {part:lanes}
+CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
+    SELECT j.rowid
+    FROM rowlock_jobs_live j
+    {part:next_of_lane}
+    LIMIT :n)
+WHERE {part:not_paused};
 
 -- name: claim_picked [postgres]
--- Claim, and return the jobs.
-{part:claim_picked}
-RETURNING {claimed};
+-- Claim these jobs, which the caller has locked, and return them. :at is the time at which the gates were read.
+UPDATE rowlock.jobs_live
+SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
+WHERE id {in:picked(id uuid)} AND ready
+RETURNING {part:claimed};
 
 -- name: claim_picked [sqlite]
--- Claim. `read_picked` reads the rows afterwards, which costs half as much as RETURNING.
-{part:claim_picked};
+-- Claim these jobs. `read_picked` reads the rows afterwards, which costs half as much as RETURNING.
+UPDATE rowlock_jobs_live
+SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
+WHERE id {in:picked(id uuid)} AND ready;
 
 -- name: read_picked [sqlite]
 -- The jobs that `claim_picked` has claimed.
-SELECT {claimed} FROM rowlock_jobs_live WHERE id IN (SELECT picked.id FROM {rows:picked(id uuid)}) AND state = 'running';
+SELECT {part:claimed}
+FROM rowlock_jobs_live
+WHERE id IN (SELECT picked.id FROM {rows:picked(id uuid)}) AND state = 'running';
 
 -- name: spend
--- Write how many tokens are left in buckets that the caller has locked. `tokens_at` never goes back, so that no stretch of
--- time fills a bucket twice.
-UPDATE {t}sources{by_name()}
+-- Write how many tokens are left in buckets that the caller has locked. `tokens_at` never goes back, so that no period
+-- fills a bucket twice.
+UPDATE {t}sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 SET tokens = (SELECT spent.tokens FROM {rows:spent(name text, tokens float)} WHERE spent.name = {t}sources.name),
     tokens_at = {greatest(coalesce(tokens_at, :at), :at)}
 WHERE name {among(SELECT spent.name FROM {rows:spent(name text, tokens float)})};

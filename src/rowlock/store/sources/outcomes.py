@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rowlock.core.policy import Transition
 from rowlock.core.sources.admission import class_of
-from rowlock.core.sources.breaker import COOLDOWN, THRESHOLD, Event, Health, after
+from rowlock.core.sources.breaker import COOLDOWN, THRESHOLD, BreakerEvent, Health, after
 from rowlock.core.states import State
 from rowlock.store.engine.operation import Call, Row, Steps
 from rowlock.store.engine.records import record
@@ -35,7 +35,7 @@ def tell(told: Sequence[tuple[str, int, Transition]]) -> Steps[None]:
     yield from succeeded([(source, event.epoch) for source, event in events if source not in names])
 
 
-def _weigh(names: list[str], events: list[tuple[str, Event]]) -> Steps[None]:
+def _weigh(names: list[str], events: list[tuple[str, BreakerEvent]]) -> Steps[None]:
     """Sources of which not all is well."""
     yield Call("make_sources", made=[(name,) for name in sorted({*names, *map(class_of, names)})])
     rows = yield Call("lock_health", asked=[(name,) for name in names])
@@ -43,16 +43,16 @@ def _weigh(names: list[str], events: list[tuple[str, Event]]) -> Steps[None]:
     yield Call("write_health", told=changed)
 
 
-def _event(epoch: int, transition: Transition) -> Event:
+def _event(epoch: int, transition: Transition) -> BreakerEvent:
     said = (transition.retry_after, transition.error_code, transition.error_message)
     if transition.state is State.SUCCEEDED:
-        return Event("success", epoch, *said)
+        return BreakerEvent("success", epoch, *said)
     if transition.fault == "source":
-        return Event("failure", epoch, *said)
-    return Event("refusal" if transition.fault == "refusal" else "none", epoch, *said)
+        return BreakerEvent("failure", epoch, *said)
+    return BreakerEvent("refusal" if transition.fault == "refusal" else "none", epoch, *said)
 
 
-def _changed(row: Row, events: list[Event]) -> tuple[object, ...]:
+def _changed(row: Row, events: list[BreakerEvent]) -> tuple[object, ...]:
     """One row of `write_health`."""
     before = health = record(
         Health, row, threshold=row.threshold or THRESHOLD, cooldown=row.cooldown or COOLDOWN, factor=row.factor or 1.0

@@ -1,16 +1,26 @@
--- How outcomes change sources, in the order of store/sources/outcomes.py.
+-- How outcomes change sources, in the order of outcomes.py.
 
 -- name: source_succeeded
--- Successes of attempts that were claimed under one epoch: they end a streak of failures, close a half-open breaker, and set
--- `last_success_at`, at most once a second.
-UPDATE {t}sources{by_name()}
+-- Successes of attempts that were claimed under one epoch: they end a streak of failures, close a half-open breaker,
+-- and set `last_success_at`, at most once a second.
+UPDATE {t}sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 SET failure_streak = 0, refusals = 0, last_success_at = {now},
     epoch = epoch + CASE WHEN opened_at IS NULL THEN 0 ELSE 1 END,
     paused_until = CASE WHEN opened_at IS NULL OR paused_until > {now} THEN paused_until END,
     opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
-WHERE name {among(SELECT done.name FROM {rows:done(name text)})} AND epoch = :epoch
+WHERE name {in:done(name text)} AND epoch = :epoch
   AND (failure_streak > 0 OR refusals > 0 OR opened_at IS NOT NULL
        OR last_success_at IS NULL OR last_success_at <= {after(-1)});
+
+-- part: join_class [postgres]
+-- Join the row `c` of the class of the source `s`, where there is one. LATERAL with LIMIT, because a plain join may be
+-- planned as a product while the table is empty.
+LEFT JOIN LATERAL (SELECT * FROM rowlock.sources WHERE name = split_part(s.name, ':', 1) LIMIT 1) c ON TRUE
+
+-- part: join_class [sqlite]
+-- Join the row `c` of the class of the source `s`, where there is one.
+LEFT JOIN rowlock_sources c INDEXED BY sqlite_autoindex_rowlock_sources_1
+    ON c.name = substr(s.name, 1, instr(s.name || ':', ':') - 1)
 
 -- name: lock_health
 -- The breakers of these sources with the settings of their classes, locked in order.
@@ -19,15 +29,15 @@ SELECT s.name, s.failure_streak AS streak, coalesce(s.failure_threshold, c.failu
        coalesce(s.cooldown_factor, c.cooldown_factor) AS factor, s.epoch, s.opened_at IS NOT NULL AS opened, s.opens,
        s.refusals, coalesce(s.block_after, c.block_after) AS block_after, s.enabled,
        {seconds_until(s.paused_until)} AS paused_for
-FROM {t}sources s{by_name()}
-{one_source(c, {class(s.name)})}
-WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})}
+FROM {t}sources s INDEXED BY sqlite_autoindex_rowlock_sources_1
+{part:join_class}
+WHERE s.name {in:asked(name text)}
 ORDER BY s.name
-{lock(s)};
+FOR UPDATE OF s;
 
 -- name: write_health
 -- Write breakers. A pause that did not change keeps its end; a breaker whose epoch changed has no probe.
-UPDATE {t}sources{by_name()}
+UPDATE {t}sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, enabled = (told.enabled = 1),
     opened_at = CASE WHEN told.opened = 1 THEN coalesce(opened_at, {now}) END,
     probe_job = CASE WHEN {t}sources.epoch = told.epoch THEN probe_job END,
@@ -40,5 +50,7 @@ SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, 
     last_error = coalesce(told.error, last_error),
     refused_at = CASE WHEN told.refused = 1 THEN {now} ELSE refused_at END,
     refusal_code = coalesce(told.refusal_code, {t}sources.refusal_code)
-FROM {rows:told(name text, streak int, opens int, refusals int, enabled int, opened int, epoch int, repaused int, paused_for float, succeeded int, failed int, error text, refused int, refusal_code text)}
+FROM {rows:told(name text, streak int, opens int, refusals int, enabled int, opened int, epoch int,
+                repaused int, paused_for float, succeeded int, failed int, error text,
+                refused int, refusal_code text)}
 WHERE {t}sources.name = told.name;

@@ -191,10 +191,3 @@ def _source(row: Row) -> Source:
         running=int(row.running if ":" in row.name else row.class_running),
         concurrency=row.effective_concurrency,
     )
-
-
-@operation(single=True, repeatable=True)
-def put_right() -> Steps[list[str]]:
-    """Correct times in the future, which were written while the database's clock was ahead: until then, token buckets
-    would not fill and pauses would not end. Returns the names of the corrected sources."""
-    return [row.name for row in (yield Call("put_sources_right"))]

@@ -1,13 +1,14 @@
--- Settings and state of sources, in the order of store/sources/sources.py.
+-- Settings and state of sources, in the order of sources.py.
 
 -- name: source_known
--- Whether a source or class is known: it has a row, its class has one, or a live job names it. The last check reads all live
--- jobs, but only for a name that is otherwise unknown.
-SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :class_name)
-            OR EXISTS (SELECT 1 FROM {t}jobs_live WHERE source = :name OR {class(source)} = :name);
+-- Whether a source or class is known: it has a row, its class has one, or a live job names it. The last check reads all
+-- live jobs, but only for a name that is otherwise unknown.
+SELECT 1 AS known
+WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :class_name)
+   OR EXISTS (SELECT 1 FROM {t}jobs_live WHERE source = :name OR {class(source)} = :name);
 
 -- name: source_classes
--- The known classes.
+-- The known classes: names without a colon.
 SELECT name FROM {t}sources WHERE name NOT LIKE '%:%' ORDER BY name LIMIT 50;
 
 -- part: policy
@@ -18,10 +19,10 @@ s.concurrency, s.total, s.rate_limit_per_minute AS rate, s.burst, s.failure_thre
 -- name: lock_policy
 -- The settings of one source or class, locked.
 SELECT {part:policy} FROM {t}sources s WHERE name = :name
-{lock()};
+FOR UPDATE;
 
 -- name: write_policy
--- New settings of one source or class.
+-- Write the settings of one source or class.
 UPDATE {t}sources
 SET concurrency = :concurrency, total = :total, rate_limit_per_minute = :rate, burst = :burst,
     failure_threshold = :threshold, cooldown_seconds = :cooldown, cooldown_factor = :factor,
@@ -29,8 +30,8 @@ SET concurrency = :concurrency, total = :total, rate_limit_per_minute = :rate, b
 WHERE name = :name;
 
 -- name: pause_source
--- Pause a source for :seconds, or until it is resumed (NULL). A longer pause stays. With :whole = 1 the name is a class: all
--- of its sources are paused, also the source that is named like the class.
+-- Pause a source for :seconds, or until it is resumed (NULL). A longer pause stays. With :whole = 1 the name is a
+-- class: all of its sources are paused, including the source that is named like the class.
 UPDATE {t}sources
 SET enabled = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN FALSE ELSE enabled END,
     paused_until = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN paused_until
@@ -49,8 +50,8 @@ WHERE name = :name
 RETURNING name;
 
 -- name: resume_source
--- End a pause or a block, and close the breaker. The epoch grows, so that attempts which were claimed before do not count
--- for the breaker.
+-- End a pause or a block, and close the breaker. The epoch grows, so that attempts which were claimed before do not
+-- count for the breaker.
 UPDATE {t}sources
 SET enabled = TRUE, paused_until = NULL, paused_at = NULL, class_enabled = TRUE, class_paused_until = NULL,
     class_paused_at = NULL, opened_at = NULL, opens = 0, failure_streak = 0, refusals = 0, epoch = epoch + 1,
@@ -81,7 +82,8 @@ ORDER BY s.name
 LIMIT :n;
 
 -- part: bucket
--- The token bucket of the source `s` of class `c`: rate and burst in effect, its tokens, and the seconds since then.
+-- The token bucket of the source `s` of class `c`: the rate and burst in effect, how many tokens it had, and how many
+-- seconds ago that was.
 coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS rate,
            CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END AS burst,
            s.tokens, -{seconds_until(s.tokens_at)} AS elapsed
@@ -89,10 +91,12 @@ coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS rate,
 -- name: busy_sources
 -- Closed sources, then sources with running jobs: limits, breaker and token bucket of each.
 WITH running AS (
+    -- The running jobs are counted once, not once for each source.
     SELECT r.source, count(*) AS number FROM {t}jobs_live r
     WHERE r.state = 'running' AND r.source IS NOT NULL
     GROUP BY r.source
 ), standing AS (
+    -- Every source with the settings in effect.
     SELECT s.name, coalesce(r.number, 0) AS running, coalesce(s.concurrency, c.concurrency) AS concurrency,
            {part:bucket}, s.failure_streak,
            {seconds_until({greatest(coalesce(s.paused_until, c.class_paused_until),
@@ -109,7 +113,7 @@ LIMIT :n;
 
 -- name: source_levels
 -- Sources, not classes, with what decides whether their jobs may start and what is left in their buckets. Those with
--- limits of their own come first. One pass over at most :n rows; no job is counted.
+-- settings come first. One pass over at most :n rows; no job is counted.
 SELECT s.name,
        s.enabled AND coalesce(c.class_enabled, TRUE) AS enabled,
        coalesce(s.paused_until > {now}, FALSE) OR coalesce(c.class_paused_until > {now}, FALSE) AS paused,
@@ -124,47 +128,23 @@ LIMIT :n;
 -- The token buckets of these sources.
 SELECT s.name, {part:bucket}
 FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
-WHERE s.name {among(SELECT asked.name FROM {rows:asked(name text)})};
+WHERE s.name {in:asked(name text)};
 
 -- name: set_by_config
 -- Sources and classes whose settings a config has written.
 SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;
 
 -- name: class_closed
--- Whether a whole class is paused, and until when if somebody said so.
+-- Whether a whole class is paused, and until when, if the pause has an end.
 SELECT class_enabled AS enabled, CASE WHEN class_paused_until > {now} THEN {time(class_paused_until)} END AS until
 FROM {t}sources
 WHERE name = :class_name AND (NOT class_enabled OR class_paused_until > {now});
 
 -- name: source_closed
--- Whether a source itself is paused, and until when.
+-- Whether a source itself is paused, and until when, if the pause has an end.
 SELECT enabled, CASE WHEN paused_until > {now} THEN {time(paused_until)} END AS until
 FROM {t}sources
 WHERE name = :source AND (NOT enabled OR paused_until > {now});
-
--- name: put_sources_right
--- Correct times that were written while the clock was ahead: buckets keep their tokens and fill from now on, and pauses
--- (also of open breakers) keep their length.
-UPDATE {t}sources
-SET tokens_at = CASE WHEN tokens_at > {now} THEN {now} ELSE tokens_at END,
-    paused_until = CASE WHEN paused_at > {now}
-                        THEN {after({seconds_until(paused_until)} - {seconds_until(paused_at)})} ELSE paused_until END,
-    paused_at = CASE WHEN paused_at > {now} THEN {now} ELSE paused_at END,
-    class_paused_until = CASE
-        WHEN class_paused_at > {now} THEN {after({seconds_until(class_paused_until)} - {seconds_until(class_paused_at)})}
-        ELSE class_paused_until END,
-    class_paused_at = CASE WHEN class_paused_at > {now} THEN {now} ELSE class_paused_at END,
-    opened_at = CASE WHEN opened_at > {now} THEN {now} ELSE opened_at END,
-    last_success_at = CASE WHEN last_success_at > {now} THEN {now} ELSE last_success_at END,
-    last_failure_at = CASE WHEN last_failure_at > {now} THEN {now} ELSE last_failure_at END,
-    refused_at = CASE WHEN refused_at > {now} THEN {now} ELSE refused_at END
-WHERE name IN (
-    SELECT s.name FROM {t}sources s
-    WHERE s.tokens_at > {after(1)} OR s.paused_at > {after(1)} OR s.class_paused_at > {after(1)}
-       OR s.opened_at > {after(1)} OR s.last_success_at > {after(1)} OR s.last_failure_at > {after(1)}
-    ORDER BY s.name
-    {skip_locked(s)})
-RETURNING name;
 
 -- name: source_running
 -- The jobs that run on a source, oldest first.
@@ -181,9 +161,9 @@ ORDER BY r.id
 LIMIT :n;
 
 -- name: prune_sources
--- Delete sources without own settings, pause or block that were last used more than -:ago seconds ago. A breaker that has
--- been half open for that long counts as unused. A row whose bucket is not full yet stays, because a new row would begin with
--- a full bucket. A full bucket has `burst` tokens; by default the tokens of one second, at least one.
+-- Delete sources without settings, pause or block that were last used more than -:ago seconds ago. A breaker that has
+-- been half open for that long counts as unused. A row whose bucket is not full yet stays, because a new row would
+-- begin with a full bucket. A full bucket has `burst` tokens; by default the tokens of one second, at least one.
 DELETE FROM {t}sources
 WHERE name IN (
     SELECT s.name FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}

@@ -1,1 +1,1 @@
-"""Deleting what is old, partitions, repairs after a clock jump, rows that break a batch."""
+"""Upkeep of the database: retention, partitions, repairs after a clock jump, rows that make a batch fail."""

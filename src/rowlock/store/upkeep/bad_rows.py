@@ -1,5 +1,5 @@
-"""One bad row must not stop the other rows of its batch. A statement that fails for a batch is repeated for each row
-alone, and a row for which it fails again is set aside.
+"""Sets aside rows that make a statement fail, so that one bad row does not stop the others of its batch: the
+statement is repeated for each row alone.
 
 The job's own row stays unchanged. A row in `set_aside` says what failed and why; `doctor`, `stats` and `explain` show
 it, and sweeps skip the job. After an hour it is tried again, because an operator may have mended the row. The exception

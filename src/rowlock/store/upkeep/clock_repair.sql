@@ -1,9 +1,8 @@
--- Corrections of times that the database's clock wrote while it was ahead, in the order of store/upkeep/clock_repair.py. For sources see
--- put_sources_right in sources.sql, for schedules put_right in firing.sql.
+-- Corrections of times that were written while the database's clock was ahead, in the order of clock_repair.py.
 
 -- name: put_leases_right
--- Leases whose last heartbeat is in the future: each starts again now, with its whole length. A living worker renews its
--- leases before they expire; the leases of dead workers expire.
+-- Leases whose last heartbeat is in the future: each starts again now, with its whole length. A living worker renews
+-- its leases before they expire; the leases of dead workers expire.
 UPDATE {t}jobs_live
 SET lease_expires_at = {after({seconds_until(lease_expires_at)} - {seconds_until(heartbeat_at)})}, heartbeat_at = {now},
     locked_at = CASE WHEN locked_at > {now} THEN {now} ELSE locked_at END,
@@ -13,7 +12,7 @@ WHERE id IN (
     WHERE j.state = 'running' AND j.heartbeat_at > {after(1)}
     ORDER BY j.id
     LIMIT :n
-    {skip_locked(j)})
+    FOR UPDATE OF j SKIP LOCKED)
 RETURNING id;
 
 -- name: put_waiting_right
@@ -30,5 +29,48 @@ WHERE id IN (
             ORDER BY w.run_after
             LIMIT :n) due)}
     ORDER BY j.id
-    {skip_locked(j)})
+    FOR UPDATE OF j SKIP LOCKED)
 RETURNING id;
+
+-- name: put_sources_right
+-- Correct times that were written while the clock was ahead: buckets keep their tokens and fill from now on, and pauses
+-- (also of open breakers) keep their length.
+UPDATE {t}sources
+SET tokens_at = CASE WHEN tokens_at > {now} THEN {now} ELSE tokens_at END,
+    paused_until = CASE WHEN paused_at > {now}
+                        THEN {after({seconds_until(paused_until)} - {seconds_until(paused_at)})} ELSE paused_until END,
+    paused_at = CASE WHEN paused_at > {now} THEN {now} ELSE paused_at END,
+    class_paused_until = CASE
+        WHEN class_paused_at > {now} THEN {after({seconds_until(class_paused_until)} - {seconds_until(class_paused_at)})}
+        ELSE class_paused_until END,
+    class_paused_at = CASE WHEN class_paused_at > {now} THEN {now} ELSE class_paused_at END,
+    opened_at = CASE WHEN opened_at > {now} THEN {now} ELSE opened_at END,
+    last_success_at = CASE WHEN last_success_at > {now} THEN {now} ELSE last_success_at END,
+    last_failure_at = CASE WHEN last_failure_at > {now} THEN {now} ELSE last_failure_at END,
+    refused_at = CASE WHEN refused_at > {now} THEN {now} ELSE refused_at END
+WHERE name IN (
+    SELECT s.name FROM {t}sources s
+    WHERE s.tokens_at > {after(1)} OR s.paused_at > {after(1)} OR s.class_paused_at > {after(1)}
+       OR s.opened_at > {after(1)} OR s.last_success_at > {after(1)} OR s.last_failure_at > {after(1)}
+    ORDER BY s.name
+    FOR UPDATE OF s SKIP LOCKED)
+RETURNING name;
+
+-- name: written_ahead
+-- Schedules whose `updated_at` is in the future: the database's clock was ahead when it was written.
+SELECT {part:due_schedule}
+FROM {t}schedules s
+WHERE updated_at > {after(:ahead)}
+ORDER BY id
+LIMIT :n
+FOR UPDATE SKIP LOCKED;
+
+-- name: put_right
+-- Correct the next ticks and the times that a clock that was ahead has written.
+UPDATE {t}schedules
+SET next_tick = healed.next_tick, updated_at = {now},
+    declared_at = CASE WHEN declared_at > {now} THEN {now} ELSE declared_at END,
+    writer_started_at = CASE WHEN writer_started_at > {now} THEN {now} ELSE writer_started_at END,
+    paused_at = CASE WHEN paused_at > {now} THEN {now} ELSE paused_at END
+FROM {rows:healed(id text, next_tick time)}
+WHERE {t}schedules.id = healed.id;

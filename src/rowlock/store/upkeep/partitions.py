@@ -2,8 +2,8 @@
 
 Every finished row has a day `drop_on`, from which on it may be deleted. Each such day has a partition, so that one DROP
 TABLE deletes all rows of the day, however many they are. Rows whose day has no partition (the role may not create
-tables, or the job is kept unusually long) are in the default partition. A lock is waited for only briefly: what could
-not be done is done by the next call.
+tables, or the job is kept unusually long) are in the default partition. It waits for locks only briefly: the next
+call does what this one could not.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class Partitions:
-    """What `ensure_partitions` did."""
-
     created: tuple[str, ...] = ()
     skipped: tuple[date, ...] = ()  # days that stay in the default partition, because it has rows of them
     allowed: bool = True  # False: this role may not create partitions

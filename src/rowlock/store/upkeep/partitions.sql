@@ -1,9 +1,13 @@
--- Day partitions of the finished jobs, in the order of store/upkeep/partitions.py. A row may go on its day `drop_on`, that is
--- before {drop_on(0)}, which is tomorrow.
+-- Day partitions of the finished jobs, in the order of partitions.py. A row may be dropped from its day `drop_on` on,
+-- that is, if it is before {drop_on(0)}, which is tomorrow.
 
--- name: tomorrow
+-- name: tomorrow [postgres]
+-- Tomorrow's date, by the database's clock. As ISO text: a cast to text would depend on DateStyle.
+SELECT to_char({drop_on(0)}, 'YYYY-MM-DD') AS day;
+
+-- name: tomorrow [sqlite]
 -- Tomorrow's date, by the database's clock.
-SELECT {iso_date({drop_on(0)})} AS day;
+SELECT {drop_on(0)} AS day;
 
 -- name: partitions [postgres]
 -- The day partitions that exist.
@@ -13,8 +17,8 @@ WHERE i.inhparent = 'rowlock.jobs_finished'::regclass
 ORDER BY c.relname;
 
 -- name: default_days [postgres]
--- Days from :first on that already have rows in the default partition: they cannot get a partition of their own.
--- A loose scan, one probe for each day.
+-- Days from :first on that already have rows in the default partition: they cannot get a separate partition. A loose
+-- scan, one probe for each day.
 WITH RECURSIVE days (day) AS (
     SELECT min(drop_on) FROM rowlock.jobs_finished_default WHERE drop_on >= CAST(CAST(:first AS text) AS date)
     UNION ALL
@@ -22,4 +26,4 @@ WITH RECURSIVE days (day) AS (
     FROM days
     WHERE days.day IS NOT NULL
 )
-SELECT {iso_date(day)} AS day FROM days WHERE day IS NOT NULL;
+SELECT to_char(day, 'YYYY-MM-DD') AS day FROM days WHERE day IS NOT NULL;

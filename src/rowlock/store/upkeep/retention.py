@@ -1,8 +1,8 @@
-"""Forgetting what is old: finished jobs, their attempts and keys, batches, ticks, events, log lines.
+"""Deletes what is old: finished jobs, their attempts and keys, batches, ticks, events, log lines.
 
 Every finished job carries the day `drop_on` from which it may go. On PostgreSQL each day has a partition, which is
 dropped as a whole (partitions.py); the rows of the default partition, and all rows on SQLite, are deleted in batches.
-Nothing here is ever in a hurry: batches are small and leave as much time to others as they take.
+Batches are small, and after each the pruner sleeps as long as the batch took.
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ AGES = {"prune_ticks": TICK_DAYS * DAY, "prune_audit": audit.KEEP_SECONDS, "prun
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What `prune` removed."""
-
     partitions: tuple[str, ...] = ()
     jobs: int = 0  # one by one; a partition's rows are not counted
     attempts: int = 0
@@ -148,7 +146,6 @@ def _old_finished(n: int) -> Steps[list[str]]:
 
 @operation(single=True, repeatable=True)
 def _remove(statement: str, gone: Sequence[tuple[Any, ...]]) -> Steps[int]:
-    """Delete these rows."""
     return len((yield Call(statement, gone=gone)))
 
 

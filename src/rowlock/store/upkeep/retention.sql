@@ -1,20 +1,18 @@
--- Retention, in the order of store/upkeep/retention.py, which runs the statements `prune_…` of other files as well. A finished job
--- may be deleted from its day `drop_on` on. {drop_on(0)} is tomorrow, so the condition is `drop_on < {drop_on(0)}`. Every
+-- Retention, in the order of retention.py, which also runs the statements `prune_…` of other files. A finished job may
+-- be deleted from its day `drop_on` on. {drop_on(0)} is tomorrow, so the condition is `drop_on < {drop_on(0)}`. Every
 -- DELETE removes at most :n rows.
 
--- part: prune(table | key | which)
--- Delete rows of a table, by `key`. `which` ends the query that finds them: condition, order, limit and lock.
-DELETE FROM {t}{table}
-WHERE ({key}) IN (SELECT {key} FROM {t}{table} WHERE {which})
-RETURNING 1 AS pruned
+-- part: finished_not_aside
+-- The finished job `f` is not set aside, or it is time to try it again.
+(SELECT 1 FROM {t}set_aside a WHERE a.id = f.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL
 
 -- name: prune_default [postgres]
--- Delete rows of the default partition whose day has come; other partitions are dropped as a whole. = ANY(ARRAY) runs the
--- inner query once: a second run would lock and delete more than :n rows.
+-- Delete rows of the default partition whose day has come; other partitions are dropped as a whole. = ANY(ARRAY) runs
+-- the inner query once: a second run would lock and delete more than :n rows.
 DELETE FROM rowlock.jobs_finished_default
 WHERE ctid = ANY(ARRAY(
     SELECT f.ctid FROM rowlock.jobs_finished_default f
-    WHERE f.drop_on < {drop_on(0)} AND {not_aside(f.id)}
+    WHERE f.drop_on < {drop_on(0)} AND {part:finished_not_aside}
     ORDER BY f.drop_on
     LIMIT :n
     FOR UPDATE SKIP LOCKED))
@@ -25,7 +23,7 @@ RETURNING id;
 DELETE FROM rowlock.jobs_finished
 WHERE drop_on < {drop_on(0)} AND id = ANY(ARRAY(
     SELECT f.id FROM rowlock.jobs_finished f
-    WHERE f.drop_on < {drop_on(0)} AND {not_aside(f.id)}
+    WHERE f.drop_on < {drop_on(0)} AND {part:finished_not_aside}
     LIMIT :n
     FOR UPDATE SKIP LOCKED))
 RETURNING id;
@@ -35,15 +33,15 @@ RETURNING id;
 DELETE FROM rowlock_jobs_finished
 WHERE rowid IN (
     SELECT f.rowid FROM rowlock_jobs_finished f
-    WHERE f.drop_on < {drop_on(0)} AND {not_aside(f.id)}
+    WHERE f.drop_on < {drop_on(0)} AND {part:finished_not_aside}
     ORDER BY f.drop_on
     LIMIT :n)
 RETURNING id;
 
 -- name: old_finished
--- Jobs whose day has come.
+-- The next finished jobs to delete, one by one after an error.
 SELECT CAST(f.id AS text) AS id FROM {t}jobs_finished f
-WHERE f.drop_on < {drop_on(0)} AND {not_aside(f.id)}
+WHERE f.drop_on < {drop_on(0)} AND {part:finished_not_aside}
 ORDER BY f.drop_on
 LIMIT :n;
 
@@ -66,13 +64,13 @@ FROM (
 ORDER BY a.finished_at, a.job_id, a.attempt;
 
 -- name: prune_attempts
--- Attempts of jobs that are gone; such a job does not come back.
+-- Delete attempts of jobs that are gone; such a job does not come back.
 DELETE FROM {t}attempts
 WHERE (job_id, attempt) IN (SELECT gone.job_id, gone.attempt FROM {rows:gone(job_id uuid, attempt int)})
 RETURNING attempt;
 
 -- name: old_keys
--- Expired keys.
+-- Keys whose time is over.
 SELECT scope, key FROM {t}job_keys WHERE expires_at <= {now} LIMIT :n;
 
 -- name: prune_keys

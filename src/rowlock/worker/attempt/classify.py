@@ -18,7 +18,7 @@ from rowlock.core.job import Claimed
 from rowlock.core.options import FailureRule
 from rowlock.core.outcome import AttemptEnd, Failed, Released, TimedOut
 from rowlock.core.policy import Backoff
-from rowlock.signals.exceptions import told_of, trace_of
+from rowlock.core.tracebacks import told_of, trace_of
 from rowlock.signals.job_fields import job_fields
 from rowlock.worker.attempt.attempt import Running
 from rowlock.worker.attempt.blame import verdict

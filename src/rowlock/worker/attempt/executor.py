@@ -27,7 +27,6 @@ from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.attempt.threads import Threads
-from rowlock.worker.claim.planner import Planner
 from rowlock.worker.processes.children import Children
 from rowlock.worker.processes.locate import NotImportable
 from rowlock.worker.processes.process import ChildDied, NotStarted
@@ -36,6 +35,7 @@ from rowlock.worker.settle.settler import Settler
 
 if TYPE_CHECKING:
     from rowlock.signals.traces import Traces
+    from rowlock.worker.claim.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
@@ -51,14 +51,14 @@ class Executor:
         slots: Slots,
         resources: Mapping[str, Any],
         *,
-        planner: Planner,
+        claimer: Claimer,
         settler: Settler,
         stopping: Stopping,
         progress: ProgressBook,
         batches: BatchMarks,
         lines: JobLines | None = None,
     ) -> None:
-        self._app, self._slots, self._planner = app, slots, planner
+        self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._progress, self._batches = settler, progress, batches
         self._context = contextvars.copy_context()
         self._traces = cast("Traces | None", app.traces)  # Rowlock makes it, for enqueues and for attempts
@@ -166,7 +166,7 @@ class Executor:
             job = attempt.job
             text = "Job %s (%s) runs alone in its worker, not in quarantine: %s"
             log.warning(text, job.id, task.name, error, extra=job_fields(job))
-        with self._planner.paused():
+        with self._claimer.paused():
             while self._slots.occupied > 1:  # 1: this attempt; only one suspect runs at a time
                 await asyncio.sleep(ALONE_SECONDS)
             return await self._run_here(attempt, task)
@@ -179,7 +179,7 @@ class Executor:
             self._suspects.returned(attempt)
         if slots.unstarted or slots.suspects:
             self.start()
-        self._planner.returned(time.monotonic() - attempt.started, len(slots.unstarted))
+        self._claimer.returned(time.monotonic() - attempt.started, len(slots.unstarted))
 
     async def close(self) -> None:
         """End the child processes; idle threads end, busy ones end with the process."""

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
@@ -16,14 +17,16 @@ from rowlock.core.states import State
 from rowlock.signals.events import Watcher
 from rowlock.store.jobs import settle
 from rowlock.worker.attempt.attempt import Running
-from rowlock.worker.claim.planner import Planner
+
+if TYPE_CHECKING:
+    from rowlock.worker.claim.claimer import Claimer
 
 
 class Slots:
     """The jobs that one worker holds, and how many of its slots are occupied."""
 
-    def __init__(self, worker_id: str, size: int, planner: Planner, watcher: Watcher) -> None:
-        self.worker_id, self.size, self._planner, self.watcher = worker_id, size, planner, watcher
+    def __init__(self, worker_id: str, size: int, claimer: Claimer, watcher: Watcher) -> None:
+        self.worker_id, self.size, self._claimer, self.watcher = worker_id, size, claimer, watcher
         self.held: dict[str, Running] = {}  # claimed and not yet settled, by job id
         self.unstarted: deque[Running] = deque()  # claimed, and to be started in this order
         self.suspects: deque[Running] = deque()  # claimed, and waiting for the quarantine child
@@ -75,7 +78,7 @@ class Slots:
             if held.get(job.id) is attempt:  # as `forget`, without two calls for each of a thousand jobs
                 del held[job.id]
             if job.source is not None:
-                self._planner.freed(job.source)
+                self._claimer.freed(job.source)
             if answers[job.id] == "lost":
                 self.stale_refused += 1
                 self.watcher.refused(job, transition.outcome)
@@ -84,7 +87,7 @@ class Slots:
             else:
                 self.watcher.ended(job, transition, seconds)
                 if transition.state in (State.QUEUED, State.RETRYABLE):
-                    self._planner.woken()
+                    self._claimer.woken()
         if done:
             self.watcher.succeeded(done)
 
@@ -92,7 +95,7 @@ class Slots:
         """An attempt has ended, and its outcome is not the settler's to write: its own transaction has committed its
         success, or its lease was lost."""
         if attempt.job.source is not None:
-            self._planner.freed(attempt.job.source)
+            self._claimer.freed(attempt.job.source)
         held = self.forget(attempt)
         if attempt.reason == "lost":
             self.stale_refused += held

@@ -1,16 +1,19 @@
-"""Claims jobs: each round carries out one action of core/claiming/plan.py and hands the jobs to the executor."""
+"""The claimer of a worker: carries out the actions of its plan, and hands the jobs that it claims to the executor."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
-from rowlock.core.claiming.actions import Action, Claim, ClaimSourced, Fill, Look, Promote, SetIdle, Sleep
-from rowlock.core.claiming.candidates import ClaimResult, Head
-from rowlock.core.claiming.ranges import Lane
+from rowlock.core.claiming.actions import Action, Claim, ClaimResult, ClaimSourced, Fill, Look, Promote, SetIdle, Sleep
+from rowlock.core.claiming.plan import Plan
+from rowlock.core.claiming.ranges import Range, Sighting
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed
 from rowlock.signals.events import Watcher
@@ -20,7 +23,6 @@ from rowlock.store.engine.store import Store
 from rowlock.store.jobs import claim
 from rowlock.store.sources import claim as sourced_claim
 from rowlock.store.upkeep import bad_rows
-from rowlock.worker.claim.planner import Planner
 from rowlock.worker.registration import Registration
 from rowlock.worker.upkeep.heartbeat import boottime
 
@@ -51,32 +53,92 @@ class Starter(Protocol):
     def start(self, claimed: list[Claimed], sent: float, /) -> None: ...
 
 
-class Claimer:
-    """Keeps the slots of one worker filled. A bridge has its own two claim operations (bridge/claimer.py)."""
+class Claims(Protocol):
+    """The two operations that claim jobs: `WorkerClaims`, or `BridgeClaims` of a bridge, which also publishes them."""
 
-    def __init__(
-        self,
-        store: Store,
-        slots: Room,
-        executor: Starter,
-        planner: Planner,
-        registration: Registration,
-        watcher: Watcher,
-        lease: float,
-    ) -> None:
-        self._store, self._slots, self._executor, self._planner = store, slots, executor, planner
-        self.plan, self._registration, self._watcher, self._lease = planner.plan, registration, watcher, lease
-        self._lost_claims: list[str] = []
+    def plain(self, token: str, ranges: Sequence[Range], n: int) -> Operation[list[Claimed]]: ...
 
-    def _claim_plain(self, token: str, lanes: Sequence[Lane], n: int) -> Operation[list[Claimed]]:
-        """Jobs without a source."""
-        return claim.claim(self._slots.worker_id, token, lanes, n, self._lease)
+    def sourced(
+        self, token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int
+    ) -> Operation[ClaimResult]: ...
 
-    def _claim_in_turn(
-        self, token: str, heads: Sequence[Head], order: Sequence[str], plain: Sequence[Lane], n: int
+
+@dataclass(frozen=True, slots=True)
+class WorkerClaims:
+    """Claims for a worker, under a lease of so many seconds."""
+
+    worker: str
+    lease: float
+
+    def plain(self, token: str, ranges: Sequence[Range], n: int) -> Operation[list[Claimed]]:
+        """Claim plain jobs."""
+        return claim.claim(self.worker, token, ranges, n, self.lease)
+
+    def sourced(
+        self, token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int
     ) -> Operation[ClaimResult]:
-        """Jobs of these sources, and in turn of the lanes without one."""
-        return sourced_claim.claim_sourced(self._slots.worker_id, token, heads, order, plain, n, self._lease)
+        """Claim jobs of these sources, and plain ones in their turn."""
+        return sourced_claim.claim_sourced(self.worker, token, sightings, order, plain, n, self.lease)
+
+
+class Claimer:
+    """Keeps the slots of one worker filled. Other parts of the worker report to it what happens, it reports that to its
+    plan (core/claiming/plan.py), and each round carries out the action that the plan chooses."""
+
+    slots: Room  # set before the first round
+    executor: Starter  # set before the first round
+
+    def __init__(self, store: Store, plan: Plan, claims: Claims, registration: Registration, watcher: Watcher) -> None:
+        self._store, self.plan, self._claims = store, plan, claims
+        self._registration, self._watcher = registration, watcher
+        self._lost_claims: list[str] = []
+        self._wake = asyncio.Event()
+        self._pauses, self._closed = 0, False
+        self._freed: Counter[str] = Counter()  # source -> attempts that have ended, and that the plan does not know of
+
+    # --- what other parts report
+
+    def woken(self) -> None:
+        """Jobs may have become due or claimable."""
+        self.plan.woken(time.monotonic())
+        self._wake.set()
+
+    def returned(self, seconds: float, waiting: int) -> None:
+        """An attempt has returned after `seconds`; `waiting` jobs are claimed and have no slot."""
+        if self.plan.returned(seconds, waiting) or self.plan.sources.waiting:
+            self._wake.set()
+
+    def settled(self) -> None:
+        """Outcomes were written."""
+        if self.plan.settled():
+            self._wake.set()
+
+    def freed(self, source: str) -> None:
+        """An attempt of this source has ended, and its outcome is written."""
+        self._freed[source] += 1  # the plan learns it in the next round, once for all attempts of the source
+        self._wake.set()
+
+    def forgotten(self) -> None:
+        """This worker's row is new and does not say that the worker wants to be woken: announce it again."""
+        self.plan.idle = False
+        self._wake.set()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Claim nothing meanwhile: an attempt runs alone."""
+        self._pauses += 1
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            self._wake.set()
+
+    def close(self) -> None:
+        """Claim no more; a round that is under way ends."""
+        self._closed = True
+        self._wake.set()
+
+    # --- what a round does
 
     @property
     def has_lost_claims(self) -> bool:
@@ -85,11 +147,12 @@ class Claimer:
 
     async def round(self) -> float:
         """One action of the plan. Returns the delay before the next round: none, because it has slept."""
-        if self._planner.forbids_claims:
+        if self._pauses or self._closed:
             await self._sleep(PAUSE_SECONDS)
             return 0.0
-        slots, now = self._slots, time.monotonic()
-        self._planner.tell_freed(now)
+        slots, now = self.slots, time.monotonic()
+        while self._freed:
+            self.plan.sources.freed(*self._freed.popitem(), now)
         action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), now)
         try:
             match action:
@@ -100,8 +163,8 @@ class Claimer:
                 case ClaimSourced():
                     await self._claim_sourced(action)
                 case Look():
-                    heads = await self._store.run(sourced_claim.look(action.ranges))
-                    self.plan.saw(action, heads, time.monotonic())
+                    sightings = await self._store.run(sourced_claim.look(action.ranges))
+                    self.plan.saw(action, sightings, time.monotonic())
                 case Promote():
                     await self._promote()
                 case SetIdle():
@@ -119,7 +182,7 @@ class Claimer:
             await self._sleep(FULL_DISK_SECONDS)
         elif isinstance(error, bad_rows.OUTAGE) or not isinstance(action, (Claim, ClaimSourced)):
             raise error
-        elif await bad_rows.put_unclaimable(self._store, self.plan.lanes["every"].names):
+        elif await bad_rows.put_unclaimable(self._store, self.plan.ranges["every"].served):
             log.warning("a claim failed because of a job that cannot be claimed: %s", error)
         else:
             raise error
@@ -129,13 +192,13 @@ class Claimer:
             await self.adopt_lost_claims()
         token, sent = new_token(), boottime()
         try:
-            claimed = await self._store.run(self._claim_plain(token, action.ranges, action.n))
+            claimed = await self._store.run(self._claims.plain(token, action.ranges, action.n))
         except NO_REPLY as error:
             self._remember(token, error)
             raise
         more = self.plan.claimed(action, claimed, time.monotonic(), time.time())
         if claimed:
-            self._executor.start(claimed, sent)
+            self.executor.start(claimed, sent)
             if not more:
                 await asyncio.sleep(0)  # nothing to claim is waiting: let the handlers begin before the next decision
 
@@ -143,21 +206,21 @@ class Claimer:
         if self._lost_claims:
             await self.adopt_lost_claims()
         # Wait for both parts, also if one fails: a claim that still runs could claim jobs after a stop.
-        parts = [self._claim_part(action, heads, n) for heads, n in action.parts]
+        parts = [self._claim_part(action, sightings, n) for sightings, n in action.parts]
         answers = await asyncio.gather(*parts, return_exceptions=True)
         self.plan.claimed_sourced(
             action, [one if isinstance(one, ClaimResult) else _raised(one) for one in answers], time.monotonic()
         )
 
-    async def _claim_part(self, action: ClaimSourced, heads: Sequence[Head], n: int) -> ClaimResult:
+    async def _claim_part(self, action: ClaimSourced, sightings: Sequence[Sighting], n: int) -> ClaimResult:
         token, sent = new_token(), boottime()
         try:
-            result = await self._store.run(self._claim_in_turn(token, heads, action.order, action.plain, n))
+            result = await self._store.run(self._claims.sourced(token, sightings, action.order, action.plain, n))
         except NO_REPLY as error:
             self._remember(token, error)
             raise
         if result.jobs:
-            self._executor.start(result.jobs, sent)
+            self.executor.start(result.jobs, sent)
         return result
 
     def _remember(self, token: str, error: BaseException) -> None:
@@ -169,10 +232,10 @@ class Claimer:
         """Find the jobs of claims whose reply was lost, by the token of the claim, and start them."""
         while self._lost_claims:
             sent = boottime()
-            adopted = await self._store.run(claim.adopt(self._slots.worker_id, self._lost_claims[0]))
+            adopted = await self._store.run(claim.adopt(self.slots.worker_id, self._lost_claims[0]))
             self._lost_claims.pop(0)
             if adopted:
-                self._executor.start(adopted, sent)
+                self.executor.start(adopted, sent)
 
     async def _promote(self) -> None:
         answers = await bad_rows.all_or_each(
@@ -193,8 +256,13 @@ class Claimer:
             raise
 
     async def _sleep(self, delay: float) -> None:
+        """Sleep until something is reported, at most `delay` seconds."""
         self._watcher.rested()
-        await self._planner.wait(delay)
+        if delay > 0 and not self._wake.is_set() and not self._closed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._wake.wait()
+        self._wake.clear()
 
 
 def _raised(error: BaseException) -> NoReturn:

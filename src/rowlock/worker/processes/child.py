@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any
 
 from rowlock.client.client import Client
 from rowlock.client.tasks.task import Task
@@ -207,7 +207,7 @@ class Host:
         return ("end", type(end).__name__, dataclasses.astuple(end))
 
     async def _run(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
-        app = cast(Client, task.app)
+        app = task.app
         try:
             caller = self._callers.get(app) or await self._open(app)
             self._leftovers.before_job()

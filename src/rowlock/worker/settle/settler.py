@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.outcome import AttemptEnd
@@ -24,8 +25,10 @@ from rowlock.store.upkeep import bad_rows
 from rowlock.worker.attempt.attempt import Running
 from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.claim.planner import Planner
 from rowlock.worker.settle.fallback import undecided, write_alone
+
+if TYPE_CHECKING:
+    from rowlock.worker.claim.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
@@ -42,12 +45,12 @@ class Settler:
         store: Store,
         keep: settle_jobs.Keep,
         slots: Slots,
-        planner: Planner,
+        claimer: Claimer,
         progress: ProgressBook,
         watcher: Watcher,
     ) -> None:
         self._store, self._keep = store, keep
-        self._slots, self._planner, self._progress, self._watcher = slots, planner, progress, watcher
+        self._slots, self._claimer, self._progress, self._watcher = slots, claimer, progress, watcher
         self._pending: list[tuple[Running, Transition]] = []
         self._arrived = asyncio.Event()
         self._writing = 0
@@ -84,7 +87,7 @@ class Settler:
             except Exception as error:
                 await self._write_each(batch, error)
             self._watcher.written(len(batch), began)
-            self._planner.settled()
+            self._claimer.settled()
             self._delay = 0.0
         except Exception as error:
             # Nothing is lost: the leases still hold, and an outcome that was written already is answered `duplicate`.

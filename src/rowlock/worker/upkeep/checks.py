@@ -7,9 +7,9 @@ import random
 from collections.abc import Collection
 from datetime import datetime
 
+from rowlock.store.engine import clock
 from rowlock.store.engine.store import Store
-from rowlock.store.read.explain import unknown_tasks
-from rowlock.store.sources import sources
+from rowlock.store.read.counts import unknown_tasks
 from rowlock.store.upkeep import clock_repair
 from rowlock.worker.upkeep.heartbeat import boottime
 
@@ -40,13 +40,13 @@ class Lookout:
     async def _put_right(self) -> None:
         """Correct times that were written while the database's clock was ahead. All waiting jobs are read only if the
         clock was set back since the last round: there may be a million."""
-        before, self._seen = self._seen, (await self._store.run(clock_repair.now()), boottime())
+        before, self._seen = self._seen, (await self._store.run(clock.now()), boottime())
         many = FEW if before is None else 0
         if before is not None:
             passed = (self._seen[0] - before[0]).total_seconds()
             many = ALL if passed < self._seen[1] - before[1] - SET_BACK_SECONDS else 0
-        names = await self._store.run(sources.put_right())
-        leases, retries = await self._store.run(clock_repair.put_right(many))
+        names = await self._store.run(clock_repair.put_sources_right())
+        leases, retries = await self._store.run(clock_repair.put_jobs_right(many))
         if names or leases or retries:
             log.warning(
                 "the database's clock was ahead and was set back; put right by it: sources %d, leases %d, retries %d",

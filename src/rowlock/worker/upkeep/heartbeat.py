@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rowlock.client.client import Client
 from rowlock.core.config import WorkerSettings
@@ -27,9 +27,11 @@ from rowlock.store.workers import StopHow
 from rowlock.worker.attempt.attempt import Running
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
-from rowlock.worker.claim.planner import Planner
 from rowlock.worker.registration import Registration, resident_bytes
 from rowlock.worker.upkeep.loop_lag import LoopLag
+
+if TYPE_CHECKING:
+    from rowlock.worker.claim.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
@@ -62,12 +64,12 @@ class Heart:
         stopping: Stopping,
         registration: Registration,
         outage: Outage,
-        planner: Planner,
+        claimer: Claimer,
         worker: Stoppable,
     ) -> None:
         self._app, self._slots, self._stopping, self._registration = app, slots, stopping, registration
         self._beat_seconds, self._lease = settings.heartbeat_seconds, settings.lease_seconds
-        self._outage, self._planner, self._worker = outage, planner, worker
+        self._outage, self._claimer, self._worker = outage, claimer, worker
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -200,7 +202,7 @@ class Heart:
         if not seen.there:
             # The row was removed: this worker was out of touch for so long that it was believed dead.
             await self._registration.write(store)
-            self._loop.call_soon_threadsafe(self._planner.forgotten)
+            self._loop.call_soon_threadsafe(self._claimer.forgotten)
         self._beat_at = time.monotonic()
         self.beats += 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
@@ -22,9 +22,11 @@ from rowlock.store.engine.store import Store
 from rowlock.store.jobs import cancel, claim, leases, settle
 from rowlock.store.read import counters
 from rowlock.store.upkeep import bad_rows, partitions, retention
-from rowlock.worker.claim.planner import Planner
 from rowlock.worker.loops import Loops
 from rowlock.worker.upkeep.heartbeat import boottime
+
+if TYPE_CHECKING:
+    from rowlock.worker.claim.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
@@ -48,11 +50,11 @@ class Sweeper:
         settings: WorkerSettings,
         keep: settle.Keep,
         heart: InTouch,
-        planner: Planner,
+        claimer: Claimer,
         watcher: Watcher,
     ) -> None:
         self._store, self._settings, self._keep = store, settings, keep
-        self._heart, self._planner, self._watcher = heart, planner, watcher
+        self._heart, self._claimer, self._watcher = heart, claimer, watcher
         self.reclaimed = 0  # leases of other workers that this one ended
         self._in_touch_since = boottime()
         self._drift = time.time() - boottime()
@@ -123,7 +125,7 @@ class Sweeper:
         if reclaimed:
             self.reclaimed += len(reclaimed)
             self._watcher.reclaimed(reclaimed)
-            self._planner.woken()
+            self._claimer.woken()
         return reclaimed
 
     async def _expire(self) -> int:

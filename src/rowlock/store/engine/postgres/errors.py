@@ -35,6 +35,7 @@ LATER = {
 PASSING_CLASSES = ("08", "53", "58")  # connection, resources (memory, connections), the system around the server
 CANCELED = "57014"  # a statement that took too long, or that somebody cancelled
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
+DEPENDED_ON = "2BP01"  # a view or function that a migration must drop; its message has what to do
 CONFLICT_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
 FULL_CODES = {"53100"}
 # A prepared statement that is not there, or there already: each transaction ran on another backend.
@@ -52,6 +53,8 @@ def translate(error: BaseException, doing: str, place: str = "the database", con
         return TransactionConflict(f"{doing}: {first.args[0] if first.args else first}; run the transaction again")
     if code in SCHEMA_CODES:
         return SchemaError(f"{doing}: {first}; run: rowlock migrate --database URL")
+    if code == DEPENDED_ON:
+        return SchemaError(f"{doing}: {first}")
     if code in SWAPPED_CODES:
         return StoreError(f"{doing}: {first.args[0]}; {SWAPPED}")
     if is_outage(first, connection):

@@ -88,7 +88,7 @@ class PostgresStore:
         async with self._connections["other"].one() as connection:
             await _need_utf8(connection, self._url)
             if self._options.migrate:
-                self.migrated += await migrate.apply_to_postgres(connection)
+                self.migrated += await migrate.apply_to_postgres(connection, redact(self._url))
             migrate.check(POSTGRES, await migrate.applied_in_postgres(connection), redact(self._url))
 
     async def describe(self) -> dict[str, str]:

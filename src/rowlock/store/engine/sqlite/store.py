@@ -100,24 +100,23 @@ class SqliteStore:
 
     def _migrate(self) -> list[str]:
         connection = self._runner.connection
-        if not migrate.pending(SQLITE, migrate.applied_in_sqlite(connection)):
+        applied = migrate.applied_in_sqlite(connection)
+        migrate.refuse_unreleased(SQLITE, applied, str(self.file))
+        if not migrate.pending(SQLITE, applied) and not migrate.changed(SQLITE, applied):
             return []
-        names = []
         connection.execute("BEGIN IMMEDIATE")
         try:
             connection.execute(SQLITE.migrations_table)
-            for migration in migrate.pending(SQLITE, migrate.applied_in_sqlite(connection)):
-                connection.execute(
-                    "INSERT INTO rowlock_migrations (number, name, breaking) VALUES (?, ?, ?)",
-                    (migration.number, migration.name, migration.breaking),
-                )
-                connection.execute(migration.sql)
-                names.append(migration.title)
+            applied = migrate.applied_in_sqlite(connection)
+            missing, files = migrate.pending(SQLITE, applied), migrate.changed(SQLITE, applied)
+            for migration in missing:
+                connection.execute(migrate.record(SQLITE, migration) + migration.sql)
+            connection.execute(migrate.replace(SQLITE, files))
             connection.execute("COMMIT")
         except BaseException:
             roll_back(connection)
             raise
-        return names
+        return migrate.titles(missing, files)
 
     async def describe(self) -> dict[str, str]:
         """What `doctor` prints about this database."""

@@ -1,0 +1,138 @@
+"""The snapshot: everything one looks at to see what is wrong, read at a cost that does not grow with the tables."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from rowlock.core.sources.admission import standing
+from rowlock.store import workers
+from rowlock.store.engine import clock
+from rowlock.store.engine.operation import Call, Operation, Steps, operation
+from rowlock.store.engine.records import record
+from rowlock.store.read import reads
+from rowlock.store.read.counts import ASIDE_SHOWN, LiveQueues, UnknownTask, lanes, live_queues, unknown
+from rowlock.store.read.search import COUNT_LIMIT
+from rowlock.store.upkeep import bad_rows
+from rowlock.store.upkeep.bad_rows import Aside
+from rowlock.store.workers import Worker
+
+MOST = 1_000  # running jobs, closed sources and schedules that are read
+HELD_LANES, HELD_SOURCES = 500, 20  # most lanes and closed sources of which is read which jobs wait for which source
+NEVER_SHOWN = 20
+DEAD_SECONDS = 600.0  # jobs that became dead in this time are counted
+FRESH_SECONDS = 1.0
+
+
+class RunningJob(NamedTuple):
+    """A job that runs, and for how long this attempt has."""
+
+    job_id: str
+    queue: str
+    task: str
+    worker: str
+    seconds: float
+    overdue: float | None = None  # seconds since the end of its lease; negative while it holds
+
+
+class ClosedSource(NamedTuple):
+    """A source or class whose jobs may not start now."""
+
+    name: str
+    state: str  # as `standing` says
+    seconds: float | None = None  # since its breaker opened; None: it did not
+    error: str | None = None
+
+
+class TroubledSchedule(NamedTuple):
+    """A schedule with a tick that is due, or one that cannot fire."""
+
+    id: str
+    late: float | None = None  # seconds that its tick has been due; negative before that
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(LiveQueues):
+    """How everything stands at one moment. Lists that are cut off have the worst first."""
+
+    at: datetime  # by the database's clock
+    listed: tuple[Worker, ...] = ()  # workers, living ones first
+    paused: Mapping[str, datetime] = field(default_factory=dict)  # queues, and since when
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # closed sources that ready jobs need, by queue
+    running: tuple[RunningJob, ...] = ()  # the longest first
+    dead: Mapping[float, Mapping[str, int]] = field(default_factory=dict)  # by task, for each time that was asked for
+    sources: tuple[ClosedSource, ...] = ()
+    schedules: tuple[TroubledSchedule, ...] = ()
+    unknown: tuple[UnknownTask, ...] = ()
+    set_aside: tuple[Aside, ...] = ()
+    never_due: tuple[tuple[str, str], ...] = ()  # id and task of jobs that wait for a time after 2199
+
+    @property
+    def served(self) -> frozenset[str]:
+        """The queues that a live worker serves."""
+        return frozenset(queue for worker in self.listed if worker.alive for queue in worker.queues)
+
+
+@operation(read=True)
+def snapshot(within: Collection[float] = (DEAD_SECONDS,)) -> Steps[Snapshot]:
+    """How everything stands now; with the jobs that became dead in each of these times."""
+    at = yield from clock.now().start()
+    found, paused = (yield from lanes()), (yield from workers.paused_queues().start())
+    live = yield from live_queues(found, paused)
+    running = yield Call("longest_running", n=MOST)
+    dead: dict[float, dict[str, int]] = {}
+    for seconds in sorted(within):
+        rows = yield Call("dead_lately", ago=-seconds, n=COUNT_LIMIT)
+        dead[seconds] = {row.task: int(row.number) for row in rows}
+    closed = yield Call("closed_sources", n=MOST)
+    held: dict[str, tuple[str, ...]] = {}
+    if closed and found.heads:
+        for row in (
+            yield Call("held_queues", asked=[(source.name,) for source in closed[:HELD_SOURCES]], n=HELD_LANES)
+        ):
+            held[row.queue] = (*held.get(row.queue, ()), row.source)
+    late = yield Call("troubled_schedules", n=MOST)
+    return Snapshot(
+        *(live.queues, live.exact, live.workers, live.slots, at),
+        listed=tuple((yield from workers.workers().start())),
+        paused=paused,
+        held=held,
+        running=tuple(record(RunningJob, row) for row in running),
+        dead=dead,
+        sources=tuple(
+            ClosedSource(row.name, standing(row.enabled, row.opened, row.paused), row.seconds, row.last_error)
+            for row in closed
+        ),
+        schedules=tuple(record(TroubledSchedule, row) for row in late),
+        unknown=(yield from unknown(found)),
+        set_aside=tuple((yield from bad_rows.listed(ASIDE_SHOWN).start())),
+        never_due=tuple((yield from reads.never_due(NEVER_SHOWN).start())),
+    )
+
+
+class Snapshots:
+    """The newest snapshot, for all readers in a process: it is read again once it is a second old, by one reader at a
+    time."""
+
+    def __init__(self, run: Callable[[Operation[Snapshot]], Awaitable[Snapshot]]) -> None:
+        self._run, self._lock = run, asyncio.Lock()
+        self._found: Snapshot | None = None
+        self._read_at, self._changed_at = 0.0, 0.0  # when the last reading began; when something changed
+
+    async def get(self) -> Snapshot:
+        """A snapshot that is at most a second old, and not older than the last change that was announced."""
+        async with self._lock:
+            now = time.monotonic()
+            if self._found is None or self._read_at < max(now - FRESH_SECONDS, self._changed_at):
+                self._found = await self._run(snapshot())
+                self._read_at = now
+            return self._found
+
+    def changed(self) -> None:
+        """Announce a change: readers get a snapshot from now on."""
+        self._changed_at = time.monotonic()

@@ -1,0 +1,62 @@
+-- What is read to see what is wrong, in the order of store/read/snapshot.py. Queues, workers and waiting jobs: counts.sql.
+
+-- name: longest_running
+-- Jobs that run, the longest first: for how long, and for how long their leases have been over (negative while they hold).
+-- There are never more running jobs than slots.
+SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -{seconds_until(locked_at)} AS seconds,
+       -{seconds_until(lease_expires_at)} AS overdue
+FROM {t}jobs_live
+WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at IS NOT NULL
+ORDER BY locked_at
+LIMIT :n;
+
+-- name: dead_lately
+-- How many jobs of each task became dead in the last -:ago seconds, among the :n newest dead jobs.
+SELECT task, count(*) AS number
+FROM (
+    SELECT j.task, j.finished_at FROM {t}jobs_finished j
+    WHERE {part:is_dead}
+    ORDER BY j.id DESC LIMIT :n) newest
+WHERE finished_at > {after(:ago)}
+GROUP BY task;
+
+-- name: closed_sources
+-- Sources and classes that are paused, disabled, or whose breaker is open; breakers first, in the order in which they
+-- opened. The sources of a closed class are not among them: the class stands for them.
+SELECT name, enabled, opened_at IS NOT NULL AS opened, coalesce(paused_until > {now}, FALSE) AS paused,
+       -{seconds_until(opened_at)} AS seconds, last_error
+FROM {t}sources
+WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > {now}
+ORDER BY opened_at IS NULL, opened_at, name
+LIMIT :n;
+
+-- name: held_queues
+-- Which of these sources and classes have ready jobs in which queues: for a source one probe of the claim index in each
+-- lane, for a class the first jobs of each lane. Not by EXISTS, for which PostgreSQL reads all ready jobs.
+WITH RECURSIVE {part:ready_lanes}, lane AS (SELECT queue, task, priority FROM sourced LIMIT :n)
+SELECT lane.queue, asked.source
+FROM lane CROSS JOIN {rows:asked(source text)}
+WHERE (
+    SELECT j.id FROM {t}jobs_live j
+    WHERE j.ready AND j.source IS NOT NULL
+      AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority AND j.source = asked.source
+    ORDER BY j.queue, j.task, j.priority, j.source, j.id LIMIT 1) IS NOT NULL
+UNION
+SELECT lane.queue, asked.source
+FROM lane CROSS JOIN {rows:asked(source text)}
+WHERE asked.source NOT LIKE '%:%' AND EXISTS (
+    SELECT 1 FROM (
+        SELECT j.source FROM {t}jobs_live j
+        WHERE j.ready AND j.source IS NOT NULL
+          AND j.queue = lane.queue AND j.task = lane.task AND j.priority = lane.priority
+        ORDER BY j.queue, j.task, j.priority, j.source, j.id LIMIT 200) first
+    WHERE {class(first.source)} = asked.source)
+ORDER BY 1, 2;
+
+-- name: troubled_schedules
+-- Schedules that have a problem, and schedules with a tick that is due; those due longest first.
+SELECT id, problem, CASE WHEN paused_at IS NULL THEN -{seconds_until(next_tick)} END AS late
+FROM {t}schedules
+WHERE retired_at IS NULL AND (problem IS NOT NULL OR (paused_at IS NULL AND next_tick < {now}))
+ORDER BY next_tick IS NULL, next_tick, id
+LIMIT :n;
