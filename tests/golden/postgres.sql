@@ -438,8 +438,7 @@ WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'run
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
-UPDATE rowlock.batches
-SET cancelled_at = coalesce(cancelled_at, coalesce($1, statement_timestamp())), sealed_at = coalesce(sealed_at, coalesce($1, statement_timestamp())), reopened_at = NULL
+UPDATE rowlock.batches SET cancelled_at = coalesce(cancelled_at, coalesce($1, statement_timestamp())), sealed_at = coalesce(sealed_at, coalesce($1, statement_timestamp())), reopened_at = NULL
 WHERE id = $2 AND finished_at IS NULL
 RETURNING CAST(id AS text) AS id;
 
@@ -604,8 +603,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_live j WHERE j.parent_i
      + (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_finished j WHERE j.parent_id = $1 LIMIT $2) first) AS number;
 
 -- counted_below_zero (asked[0])
-SELECT CAST(n.batch_id AS text) AS batch_id,
-       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
+SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM rowlock.batch_counts n
 WHERE n.batch_id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id)))
@@ -699,22 +697,18 @@ WHERE rowlock.schedules.origin = excluded.origin
        OR (rowlock.schedules.task, CAST(rowlock.schedules.args AS text), rowlock.schedules.rule, rowlock.schedules.zone,
            rowlock.schedules.missed, rowlock.schedules.missed_most, rowlock.schedules.missed_seconds, rowlock.schedules.overlap,
            rowlock.schedules.jitter_seconds, rowlock.schedules.starts_at, rowlock.schedules.ends_at,
-           CAST(rowlock.schedules.queue AS text), CAST(rowlock.schedules.priority AS text),
-           CAST(rowlock.schedules.max_attempts AS text), CAST(rowlock.schedules.backoff AS text),
-           CAST(rowlock.schedules.timeout_seconds AS text), CAST(rowlock.schedules.source AS text),
-           CAST(rowlock.schedules.on_success AS text), CAST(rowlock.schedules.on_dead AS text),
-           CAST(rowlock.schedules.on_lost AS text), CAST(rowlock.schedules.keep_seconds AS text),
-           CAST(rowlock.schedules.owner AS text))
+           CAST(rowlock.schedules.queue AS text), CAST(rowlock.schedules.priority AS text), CAST(rowlock.schedules.max_attempts AS text),
+           CAST(rowlock.schedules.backoff AS text), CAST(rowlock.schedules.timeout_seconds AS text), CAST(rowlock.schedules.source AS text),
+           CAST(rowlock.schedules.on_success AS text), CAST(rowlock.schedules.on_dead AS text), CAST(rowlock.schedules.on_lost AS text),
+           CAST(rowlock.schedules.keep_seconds AS text), CAST(rowlock.schedules.owner AS text))
           IS NOT DISTINCT FROM
           (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
            excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
            excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
-           CAST(excluded.queue AS text), CAST(excluded.priority AS text),
-           CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text),
-           CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
-           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text),
-           CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text),
-           CAST(excluded.owner AS text)))
+           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text),
+           CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
+           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text),
+           CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
 RETURNING id;
 
 -- declare_tasks (now, declared[0], declared[1], declared[2], declared[3], declared[4])
@@ -868,11 +862,10 @@ LIMIT 1 OFFSET $3;
 
 -- end_batches (now, asked[0])
 UPDATE rowlock.batches
-SET state = CASE
-        WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-        WHEN (SELECT sum(n.failed) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'failed'
-        WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'cancelled'
-        ELSE 'succeeded' END,
+SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+                 WHEN (SELECT sum(n.failed) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'failed'
+                 WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'cancelled'
+                 ELSE 'succeeded' END,
     started_at = coalesce(started_at, coalesce($1, statement_timestamp())), finished_at = coalesce($1, statement_timestamp()), reopened_at = NULL, ended_once = TRUE
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id)))
 RETURNING CAST(id AS text) AS id, on_end;
@@ -1159,8 +1152,7 @@ DELETE FROM rowlock.set_aside
 WHERE again_at < (coalesce($1, statement_timestamp()) + (-3600) * interval '1 second')
    OR coalesce((SELECT 1 FROM rowlock.jobs_live j WHERE j.id = rowlock.set_aside.id),
                (SELECT 1 FROM rowlock.batches b WHERE b.id = rowlock.set_aside.id AND b.finished_at IS NULL),
-               CASE WHEN doing = 'prune'
-                    THEN (SELECT 1 FROM rowlock.jobs_finished f WHERE f.id = rowlock.set_aside.id LIMIT 1) END)
+               CASE WHEN doing = 'prune' THEN (SELECT 1 FROM rowlock.jobs_finished f WHERE f.id = rowlock.set_aside.id LIMIT 1) END)
       IS NULL;
 
 -- forget_links (now)
@@ -1234,8 +1226,8 @@ WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > coale
 UPDATE rowlock.jobs_live
 SET started_at = CASE WHEN locked_by = 'redis-unread' THEN coalesce($1, statement_timestamp()) ELSE started_at END,
     locked_by = 'redis-read', heartbeat_at = coalesce($1, statement_timestamp()), lease_expires_at = (coalesce($1, statement_timestamp()) + ($2) * interval '1 second'),
-    progress = greatest(coalesce(rowlock.jobs_live.progress, 0), told.progress),
-    phase = told.phase, message = told.message, updated_at = coalesce($1, statement_timestamp())
+    progress = greatest(coalesce(rowlock.jobs_live.progress, 0), told.progress), phase = told.phase, message = told.message,
+    updated_at = coalesce($1, statement_timestamp())
 FROM unnest($3::text[]::uuid[], $4::text[]::uuid[], $5::integer[], $6::text[], $7::text[]) AS told(id, token, progress, phase, message)
 WHERE rowlock.jobs_live.id = told.id AND lease_token = told.token AND state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read')
@@ -1606,8 +1598,7 @@ LIMIT $5;
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
        s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds,
-       CASE WHEN s.starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.starts_at END AS starts_at, CASE WHEN s.ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.ends_at END AS ends_at, s.origin,
-       CASE WHEN s.paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.paused_at END AS paused_at, CASE WHEN s.retired_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.retired_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.retired_at END AS retired_at,
+       CASE WHEN s.starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.starts_at END AS starts_at, CASE WHEN s.ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.ends_at END AS ends_at, s.origin, CASE WHEN s.paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.paused_at END AS paused_at, CASE WHEN s.retired_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.retired_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.retired_at END AS retired_at,
        CASE WHEN s.last_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.last_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.last_tick END AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, s.problem,
        (SELECT j.state FROM rowlock.jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
@@ -1683,8 +1674,8 @@ FOR UPDATE;
 
 -- lock_due (now, left_out[0], left_out[1], left_out[2], n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick,
-       CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
+       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now,
+       CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
 FROM rowlock.schedules s
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= coalesce($1, statement_timestamp()) AND NOT (zone || ' ' || rule || ' ' || id
      = ANY(ARRAY(SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
@@ -1722,7 +1713,7 @@ ORDER BY j.id
 FOR UPDATE OF j;
 
 -- lock_jobs (asked[0])
-SELECT j.id, j.state, j.locked_by
+SELECT j.id, j.state = 'running' AS running, j.locked_by, coalesce(j.locked_by IN ('redis-unread', 'redis-read'), FALSE) AS published
 FROM unnest($1::text[]::uuid[]) AS asked(id)
 CROSS JOIN rowlock.jobs_live j
 WHERE j.id = asked.id
@@ -1755,8 +1746,8 @@ FOR UPDATE SKIP LOCKED;
 
 -- lock_schedule (now, id)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick,
-       CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
+       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now,
+       CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
 FROM rowlock.schedules s
 WHERE id = $2
 FOR UPDATE;
@@ -2237,8 +2228,7 @@ WHERE a.id = $1;
 
 -- open_batches (batch_id, now, n)
 SELECT CAST(id AS text) AS id FROM rowlock.batches b
-WHERE finished_at IS NULL AND id > $1
-  AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = b.id AND coalesce(a.again_at > coalesce($2, statement_timestamp()), TRUE)) IS NULL
+WHERE finished_at IS NULL AND id > $1 AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = b.id AND coalesce(a.again_at > coalesce($2, statement_timestamp()), TRUE)) IS NULL
 ORDER BY b.id
 LIMIT $3;
 
@@ -2903,8 +2893,8 @@ DELETE FROM rowlock.workers WHERE id = $1;
 UPDATE rowlock.batches
 SET state = 'running', finished_at = NULL, reopened_at = coalesce($1, statement_timestamp()),
     cancelled_at = CASE
-        WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0
-        THEN cancelled_at END
+        WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN cancelled_at
+        END
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))) AND finished_at IS NOT NULL;
 
 -- request_cancel (now, asked[0])
@@ -3091,9 +3081,8 @@ FROM rowlock.sources
 WHERE name = $2 AND (NOT enabled OR paused_until > coalesce($1, statement_timestamp()));
 
 -- source_known (name, class_name)
-SELECT 1 AS known
-WHERE EXISTS (SELECT 1 FROM rowlock.sources WHERE name = $1 OR name = $2)
-   OR EXISTS (SELECT 1 FROM rowlock.jobs_live WHERE source = $1 OR split_part(source, ':', 1) = $1);
+SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM rowlock.sources WHERE name = $1 OR name = $2)
+            OR EXISTS (SELECT 1 FROM rowlock.jobs_live WHERE source = $1 OR split_part(source, ':', 1) = $1);
 
 -- source_levels (now, n)
 SELECT s.name,
@@ -3455,8 +3444,8 @@ RETURNING CAST(job_id AS text) AS job_id;
 
 -- written_ahead (now, ahead, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick,
-       CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
+       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now,
+       CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
 FROM rowlock.schedules s
 WHERE updated_at > (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
 ORDER BY id

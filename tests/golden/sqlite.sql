@@ -435,8 +435,7 @@ WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'run
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
-UPDATE rowlock_batches
-SET cancelled_at = coalesce(cancelled_at, ?1), sealed_at = coalesce(sealed_at, ?1), reopened_at = NULL
+UPDATE rowlock_batches SET cancelled_at = coalesce(cancelled_at, ?1), sealed_at = coalesce(sealed_at, ?1), reopened_at = NULL
 WHERE id = ?2 AND finished_at IS NULL
 RETURNING CAST(id AS text) AS id;
 
@@ -542,8 +541,7 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_live j WHERE j.parent_i
      + (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_finished j WHERE j.parent_id = ?1 LIMIT ?2) first) AS number;
 
 -- counted_below_zero (asked)
-SELECT CAST(n.batch_id AS text) AS batch_id,
-       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
+SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM rowlock_batch_counts n
 WHERE n.batch_id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked)
@@ -637,22 +635,18 @@ WHERE rowlock_schedules.origin = excluded.origin
        OR (rowlock_schedules.task, CAST(rowlock_schedules.args AS text), rowlock_schedules.rule, rowlock_schedules.zone,
            rowlock_schedules.missed, rowlock_schedules.missed_most, rowlock_schedules.missed_seconds, rowlock_schedules.overlap,
            rowlock_schedules.jitter_seconds, rowlock_schedules.starts_at, rowlock_schedules.ends_at,
-           CAST(rowlock_schedules.queue AS text), CAST(rowlock_schedules.priority AS text),
-           CAST(rowlock_schedules.max_attempts AS text), CAST(rowlock_schedules.backoff AS text),
-           CAST(rowlock_schedules.timeout_seconds AS text), CAST(rowlock_schedules.source AS text),
-           CAST(rowlock_schedules.on_success AS text), CAST(rowlock_schedules.on_dead AS text),
-           CAST(rowlock_schedules.on_lost AS text), CAST(rowlock_schedules.keep_seconds AS text),
-           CAST(rowlock_schedules.owner AS text))
+           CAST(rowlock_schedules.queue AS text), CAST(rowlock_schedules.priority AS text), CAST(rowlock_schedules.max_attempts AS text),
+           CAST(rowlock_schedules.backoff AS text), CAST(rowlock_schedules.timeout_seconds AS text), CAST(rowlock_schedules.source AS text),
+           CAST(rowlock_schedules.on_success AS text), CAST(rowlock_schedules.on_dead AS text), CAST(rowlock_schedules.on_lost AS text),
+           CAST(rowlock_schedules.keep_seconds AS text), CAST(rowlock_schedules.owner AS text))
           IS NOT DISTINCT FROM
           (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
            excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
            excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
-           CAST(excluded.queue AS text), CAST(excluded.priority AS text),
-           CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text),
-           CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
-           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text),
-           CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text),
-           CAST(excluded.owner AS text)))
+           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text),
+           CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
+           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text),
+           CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
 RETURNING id;
 
 -- declare_tasks (now, declared)
@@ -799,11 +793,10 @@ LIMIT 1 OFFSET ?3;
 
 -- end_batches (now, asked)
 UPDATE rowlock_batches
-SET state = CASE
-        WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-        WHEN (SELECT sum(n.failed) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'failed'
-        WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'cancelled'
-        ELSE 'succeeded' END,
+SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+                 WHEN (SELECT sum(n.failed) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'failed'
+                 WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'cancelled'
+                 ELSE 'succeeded' END,
     started_at = coalesce(started_at, ?1), finished_at = ?1, reopened_at = NULL, ended_once = TRUE
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked)
 RETURNING CAST(id AS text) AS id, on_end;
@@ -1036,8 +1029,7 @@ DELETE FROM rowlock_set_aside
 WHERE again_at < (?1 + (-3600))
    OR coalesce((SELECT 1 FROM rowlock_jobs_live j WHERE j.id = rowlock_set_aside.id),
                (SELECT 1 FROM rowlock_batches b WHERE b.id = rowlock_set_aside.id AND b.finished_at IS NULL),
-               CASE WHEN doing = 'prune'
-                    THEN (SELECT 1 FROM rowlock_jobs_finished f WHERE f.id = rowlock_set_aside.id LIMIT 1) END)
+               CASE WHEN doing = 'prune' THEN (SELECT 1 FROM rowlock_jobs_finished f WHERE f.id = rowlock_set_aside.id LIMIT 1) END)
       IS NULL;
 
 -- forget_links (now)
@@ -1199,8 +1191,8 @@ WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > ?2, T
 UPDATE rowlock_jobs_live
 SET started_at = CASE WHEN locked_by = 'redis-unread' THEN ?1 ELSE started_at END,
     locked_by = 'redis-read', heartbeat_at = ?1, lease_expires_at = (?1 + (?2)),
-    progress = max(coalesce(rowlock_jobs_live.progress, 0), told.progress),
-    phase = told.phase, message = told.message, updated_at = ?1
+    progress = max(coalesce(rowlock_jobs_live.progress, 0), told.progress), phase = told.phase, message = told.message,
+    updated_at = ?1
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS token, value ->> 2 AS progress, value ->> 3 AS phase, value ->> 4 AS message FROM json_each(?3)) AS told
 WHERE rowlock_jobs_live.id = told.id AND lease_token = told.token AND +state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read')
@@ -1578,8 +1570,7 @@ LIMIT ?3;
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
        s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.starts_at, 'unixepoch'), s.starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.ends_at, 'unixepoch'), s.ends_at) AS ends_at, s.origin,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.paused_at, 'unixepoch'), s.paused_at) AS paused_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.retired_at, 'unixepoch'), s.retired_at) AS retired_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.starts_at, 'unixepoch'), s.starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.ends_at, 'unixepoch'), s.ends_at) AS ends_at, s.origin, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.paused_at, 'unixepoch'), s.paused_at) AS paused_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.retired_at, 'unixepoch'), s.retired_at) AS retired_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.last_tick, 'unixepoch'), s.last_tick) AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, s.problem,
        (SELECT j.state FROM rowlock_jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
@@ -1654,8 +1645,8 @@ ORDER BY name;
 
 -- lock_due (now, left_out, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= ?1 AND NOT (zone || ' ' || rule || ' ' || id
      IN (SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
@@ -1690,7 +1681,7 @@ WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
 ORDER BY j.id;
 
 -- lock_jobs (asked)
-SELECT j.id, j.state, j.locked_by
+SELECT j.id, j.state = 'running' AS running, j.locked_by, coalesce(j.locked_by IN ('redis-unread', 'redis-read'), FALSE) AS published
 FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked
 CROSS JOIN rowlock_jobs_live j
 WHERE j.id = asked.id
@@ -1713,8 +1704,8 @@ WHERE j.id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1
 
 -- lock_schedule (now, id)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
 WHERE id = ?2;
 
@@ -2161,8 +2152,7 @@ WHERE a.id = ?1;
 
 -- open_batches (batch_id, now, n)
 SELECT CAST(id AS text) AS id FROM rowlock_batches b
-WHERE finished_at IS NULL AND id > ?1
-  AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = b.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL
+WHERE finished_at IS NULL AND id > ?1 AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = b.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL
 ORDER BY b.id
 LIMIT ?3;
 
@@ -2756,8 +2746,8 @@ DELETE FROM rowlock_workers WHERE id = ?1;
 UPDATE rowlock_batches
 SET state = 'running', finished_at = NULL, reopened_at = ?1,
     cancelled_at = CASE
-        WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0
-        THEN cancelled_at END
+        WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN cancelled_at
+        END
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked) AND finished_at IS NOT NULL;
 
 -- request_cancel (now, asked)
@@ -2944,9 +2934,8 @@ FROM rowlock_sources
 WHERE name = ?2 AND (NOT enabled OR paused_until > ?1);
 
 -- source_known (name, class_name)
-SELECT 1 AS known
-WHERE EXISTS (SELECT 1 FROM rowlock_sources WHERE name = ?1 OR name = ?2)
-   OR EXISTS (SELECT 1 FROM rowlock_jobs_live WHERE source = ?1 OR substr(source, 1, instr(source || ':', ':') - 1) = ?1);
+SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM rowlock_sources WHERE name = ?1 OR name = ?2)
+            OR EXISTS (SELECT 1 FROM rowlock_jobs_live WHERE source = ?1 OR substr(source, 1, instr(source || ':', ':') - 1) = ?1);
 
 -- source_levels (now, n)
 SELECT s.name,
@@ -3297,8 +3286,8 @@ RETURNING CAST(job_id AS text) AS job_id;
 
 -- written_ahead (now, ahead, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
 WHERE updated_at > (?1 + (?2))
 ORDER BY id

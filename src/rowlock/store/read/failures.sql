@@ -5,7 +5,7 @@
 SELECT CAST(j.id AS text) AS job_id, j.task, j.queue, j.attempt, j.locked_by AS worker, {time(j.locked_at)} AS since,
        -{seconds_until(j.locked_at)} AS seconds, j.progress, j.phase
 FROM {t}jobs_live j
-WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread'
+WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM {part:unread}
 ORDER BY j.id
 LIMIT :n;
 
@@ -90,4 +90,4 @@ SELECT * FROM (
 UNION ALL
 SELECT CAST(j.id AS text), j.task, j.attempt, j.locked_by, 'running', {time(j.locked_at)}, NULL
 FROM {t}jobs_live j
-WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread';
+WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM {part:unread};
