@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rowlock.api.access.login_links import login_link
+from rowlock.api.jobs.webhooks import CLASS, TASK
 from rowlock.client.client import Client, job_id_of
 from rowlock.client.context import Context
 from rowlock.core.extras import API, needs
-from rowlock.store.webhooks import TASK
 
 if TYPE_CHECKING:
     from fastapi import APIRouter, FastAPI
@@ -141,6 +141,7 @@ class Rowlock(Client):
                 await deliver_job(self, ctx.job_id, event)
 
             self._register(TASK, webhook, {"counted": False}, own=True)
+            self.own_sources = (CLASS,)
 
     async def claim(
         self, job_id: str, *, worker: str | None = None, lease_seconds: float | timedelta | None = None

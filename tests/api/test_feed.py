@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from api.conftest import Api
 from rowlock import State
+from rowlock.api.live import events
 from rowlock.api.live import reader as feed
 from rowlock.api.live.cursor import MOST_GAPS, Position, Reader
+from rowlock.api.live.events import Event, Gap, News
 from rowlock.core.errors import StoreUnavailable
-from rowlock.store import events
-from rowlock.store.events import Event, Gap, News
 from rowlock.store.upkeep.retention import forget
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from cli.command import Cli
 from rowlock import Rowlock
-from rowlock.store import events
+from rowlock.api.live import events
 from support.server import free_port
 
 APP = """

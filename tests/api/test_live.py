@@ -15,9 +15,8 @@ import pytest
 from api.conftest import Api, Serve
 from rowlock.api import context
 from rowlock.api.access import tokens
-from rowlock.api.live import reader, sockets
+from rowlock.api.live import events, reader, sockets
 from rowlock.api.live.cursor import Position
-from rowlock.store import events
 from rowlock.store.upkeep.retention import forget
 
 

@@ -11,9 +11,9 @@ from standardwebhooks import WebhookVerificationError
 
 from api.conftest import Api, Serve
 from rowlock import JobDead, Permanent, Retry, Rowlock, SourceError
+from rowlock.api.jobs import webhooks
 from rowlock.api.jobs.delivery import Way, deliver
 from rowlock.core.job import NewJob
-from rowlock.store import webhooks
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import cancel, enqueue, leases, settle
 from rowlock.store.upkeep import retention

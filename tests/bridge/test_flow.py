@@ -152,7 +152,7 @@ async def test_a_worker_of_this_app_does_not_take_remote_jobs(app: Rowlock) -> N
 
 
 async def test_a_job_with_an_owner_sends_events(app: Rowlock, remote: Remote) -> None:
-    from rowlock.store import events
+    from rowlock.api.live import events
 
     async with app.bridge():
         job = await app.get_task("REPLAY_MP4").using(owner="ana").enqueue(replayId=7)

@@ -239,7 +239,7 @@ async def test_a_user_of_the_server_logs_in_by_the_url_and_its_password_is_in_no
                 there.succeed(await there.request(job.id))
                 await until_state(app, job.id, "succeeded")
                 server.stop()
-                await until_said(caplog, "cannot be used")
+                await until_said(caplog, "outage, noticed by")
         wrong = with_tasks(Rowlock(settings=settings(redis__url=url.replace("hunter2", "hunter3"))))
         server.start()
         async with wrong:

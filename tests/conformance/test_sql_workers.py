@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from rowlock.core.redis_request import REMOTE
+from rowlock.core.redis_request import READ, UNREAD
 from support.sql_worker import Sql, leases
 
 
@@ -237,7 +237,7 @@ def test_sql_cancel_answers_for_each_job_what_became_of_it(sql: Sql) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("holder", REMOTE)
+@pytest.mark.parametrize("holder", [UNREAD, READ])
 def test_cancel_ends_a_job_behind_redis_at_once_and_leaves_word_for_its_worker(sql: Sql, holder: str) -> None:
     job_id = sql.enqueue()
     sql.claim(worker=holder)

@@ -1722,7 +1722,7 @@ ORDER BY j.id
 FOR UPDATE OF j;
 
 -- lock_jobs (asked[0])
-SELECT j.id, j.state, j.locked_by
+SELECT j.id, j.state = 'running' AS running, j.locked_by, coalesce(j.locked_by IN ('redis-unread', 'redis-read'), FALSE) AS published
 FROM unnest($1::text[]::uuid[]) AS asked(id)
 CROSS JOIN rowlock.jobs_live j
 WHERE j.id = asked.id
@@ -2461,7 +2461,7 @@ RETURNING id;
 DELETE FROM rowlock.events
 WHERE id IN (
     SELECT id FROM rowlock.events
-    WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') AND id < (SELECT max(id) FROM rowlock.events)
+    WHERE at < (coalesce($1, statement_timestamp()) + (coalesce(CAST($2 AS double precision), -3600)) * interval '1 second') AND id < (SELECT max(id) FROM rowlock.events)
     ORDER BY id
     LIMIT $3
     FOR UPDATE SKIP LOCKED)
@@ -2644,8 +2644,7 @@ SET tokens_at = CASE WHEN tokens_at > coalesce($1, statement_timestamp()) THEN c
                         THEN (coalesce($1, statement_timestamp()) + ((date_part('epoch', paused_until) - date_part('epoch', coalesce($1, statement_timestamp()))) - (date_part('epoch', paused_at) - date_part('epoch', coalesce($1, statement_timestamp())))) * interval '1 second') ELSE paused_until END,
     paused_at = CASE WHEN paused_at > coalesce($1, statement_timestamp()) THEN coalesce($1, statement_timestamp()) ELSE paused_at END,
     class_paused_until = CASE
-        WHEN class_paused_at > coalesce($1, statement_timestamp())
-        THEN (coalesce($1, statement_timestamp()) + ((date_part('epoch', class_paused_until) - date_part('epoch', coalesce($1, statement_timestamp()))) - (date_part('epoch', class_paused_at) - date_part('epoch', coalesce($1, statement_timestamp())))) * interval '1 second')
+        WHEN class_paused_at > coalesce($1, statement_timestamp()) THEN (coalesce($1, statement_timestamp()) + ((date_part('epoch', class_paused_until) - date_part('epoch', coalesce($1, statement_timestamp()))) - (date_part('epoch', class_paused_at) - date_part('epoch', coalesce($1, statement_timestamp())))) * interval '1 second')
         ELSE class_paused_until END,
     class_paused_at = CASE WHEN class_paused_at > coalesce($1, statement_timestamp()) THEN coalesce($1, statement_timestamp()) ELSE class_paused_at END,
     opened_at = CASE WHEN opened_at > coalesce($1, statement_timestamp()) THEN coalesce($1, statement_timestamp()) ELSE opened_at END,
@@ -2674,76 +2673,6 @@ WHERE id IN (
     ORDER BY j.id
     FOR UPDATE OF j SKIP LOCKED)
 RETURNING id;
-
--- queue_counts (lanes, each, waiting)
-WITH RECURSIVE plain (queue, task, priority, run_after) AS (
-    SELECT queue, task, priority, run_after FROM (
-        SELECT j.queue, j.task, j.priority, j.run_after
-        FROM rowlock.jobs_live j
-        WHERE j.ready AND j.source IS NULL
-        ORDER BY j.queue, j.task, j.priority, j.id
-        LIMIT 1) first
-    UNION ALL
-    SELECT j.queue, j.task, j.priority, j.run_after
-    FROM plain h
-    JOIN rowlock.jobs_live j ON j.id = (
-        SELECT n.id
-        FROM rowlock.jobs_live n
-        WHERE n.ready AND n.source IS NULL
-          AND (n.queue, n.task, n.priority, n.id)
-              > (h.queue, h.task, h.priority, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY n.queue, n.task, n.priority, n.id
-        LIMIT 1)
-), sourced (queue, task, priority, run_after) AS (
-    SELECT queue, task, priority, run_after FROM (
-        SELECT j.queue, j.task, j.priority, j.run_after
-        FROM rowlock.jobs_live j
-        WHERE j.ready AND j.source IS NOT NULL
-        ORDER BY j.queue, j.task, j.priority, j.source, j.id
-        LIMIT 1) first
-    UNION ALL
-    SELECT j.queue, j.task, j.priority, j.run_after
-    FROM sourced h
-    JOIN rowlock.jobs_live j ON j.id = coalesce(
-        (SELECT n.id FROM rowlock.jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL
-           AND n.queue = h.queue AND n.task = h.task AND n.priority > h.priority
-         ORDER BY n.priority, n.source, n.id LIMIT 1),
-        (SELECT n.id FROM rowlock.jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue = h.queue AND n.task > h.task
-         ORDER BY n.task, n.priority, n.source, n.id LIMIT 1),
-        (SELECT n.id FROM rowlock.jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue > h.queue
-         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1))
-), lane (queue, task) AS (
-    SELECT found.queue, found.task
-    FROM (
-        SELECT * FROM (SELECT queue, task FROM plain LIMIT $1) a
-        UNION
-        SELECT * FROM (SELECT queue, task FROM sourced LIMIT $1) b) found
-)
-SELECT lane.queue AS queue, 'ready' AS kind,
-       (SELECT count(*) FROM (
-            SELECT 1 FROM rowlock.jobs_live j
-            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.id LIMIT $2) found)
-       + (SELECT count(*) FROM (
-            SELECT 1 FROM rowlock.jobs_live j
-            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.source, j.id LIMIT $2) found) AS number
-FROM lane
-UNION ALL
-SELECT queue, 'waiting', count(*)
-FROM (
-    SELECT j.queue FROM rowlock.jobs_live j
-    WHERE NOT j.ready AND j.state <> 'running'
-    ORDER BY j.run_after
-    LIMIT $3) due
-GROUP BY queue
-UNION ALL
-SELECT queue, 'running', count(*) FROM rowlock.jobs_live WHERE state = 'running' GROUP BY queue
-UNION ALL
-SELECT name, 'paused', 1 FROM rowlock.queues WHERE paused_at IS NOT NULL;
 
 -- read_alerts
 SELECT rule, subject, value, text, CASE WHEN true_since > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN true_since < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE true_since END AS true_since, CASE WHEN false_since > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN false_since < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE false_since END AS false_since,

@@ -1690,7 +1690,7 @@ WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
 ORDER BY j.id;
 
 -- lock_jobs (asked)
-SELECT j.id, j.state, j.locked_by
+SELECT j.id, j.state = 'running' AS running, j.locked_by, coalesce(j.locked_by IN ('redis-unread', 'redis-read'), FALSE) AS published
 FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked
 CROSS JOIN rowlock_jobs_live j
 WHERE j.id = asked.id
@@ -2361,7 +2361,7 @@ RETURNING 1 AS pruned;
 DELETE FROM rowlock_events
 WHERE id IN (
     SELECT id FROM rowlock_events
-    WHERE at < (?1 + (?2)) AND id < (SELECT max(id) FROM rowlock_events)
+    WHERE at < (?1 + (coalesce(CAST(?2 AS double precision), -3600))) AND id < (SELECT max(id) FROM rowlock_events)
     ORDER BY id
     LIMIT ?3)
 RETURNING 1 AS pruned;
@@ -2488,8 +2488,7 @@ SET tokens_at = CASE WHEN tokens_at > ?1 THEN ?1 ELSE tokens_at END,
                         THEN (?1 + ((paused_until - ?1) - (paused_at - ?1))) ELSE paused_until END,
     paused_at = CASE WHEN paused_at > ?1 THEN ?1 ELSE paused_at END,
     class_paused_until = CASE
-        WHEN class_paused_at > ?1
-        THEN (?1 + ((class_paused_until - ?1) - (class_paused_at - ?1)))
+        WHEN class_paused_at > ?1 THEN (?1 + ((class_paused_until - ?1) - (class_paused_at - ?1)))
         ELSE class_paused_until END,
     class_paused_at = CASE WHEN class_paused_at > ?1 THEN ?1 ELSE class_paused_at END,
     opened_at = CASE WHEN opened_at > ?1 THEN ?1 ELSE opened_at END,
@@ -2516,76 +2515,6 @@ WHERE id IN (
             LIMIT ?2) due)
     ORDER BY j.id)
 RETURNING id;
-
--- queue_counts (lanes, each, waiting)
-WITH RECURSIVE plain (queue, task, priority, run_after) AS (
-    SELECT queue, task, priority, run_after FROM (
-        SELECT j.queue, j.task, j.priority, j.run_after
-        FROM rowlock_jobs_live j
-        WHERE j.ready AND j.source IS NULL
-        ORDER BY j.queue, j.task, j.priority, j.id
-        LIMIT 1) first
-    UNION ALL
-    SELECT j.queue, j.task, j.priority, j.run_after
-    FROM plain h
-    JOIN rowlock_jobs_live j ON j.id = (
-        SELECT n.id
-        FROM rowlock_jobs_live n
-        WHERE n.ready AND n.source IS NULL
-          AND (n.queue, n.task, n.priority, n.id)
-              > (+h.queue, +h.task, +h.priority, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY n.queue, n.task, n.priority, n.id
-        LIMIT 1)
-), sourced (queue, task, priority, run_after) AS (
-    SELECT queue, task, priority, run_after FROM (
-        SELECT j.queue, j.task, j.priority, j.run_after
-        FROM rowlock_jobs_live j
-        WHERE j.ready AND j.source IS NOT NULL
-        ORDER BY j.queue, j.task, j.priority, j.source, j.id
-        LIMIT 1) first
-    UNION ALL
-    SELECT j.queue, j.task, j.priority, j.run_after
-    FROM sourced h
-    JOIN rowlock_jobs_live j ON j.id = coalesce(
-        (SELECT n.id FROM rowlock_jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL
-           AND n.queue = +h.queue AND n.task = +h.task AND n.priority > +h.priority
-         ORDER BY n.priority, n.source, n.id LIMIT 1),
-        (SELECT n.id FROM rowlock_jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue = +h.queue AND n.task > +h.task
-         ORDER BY n.task, n.priority, n.source, n.id LIMIT 1),
-        (SELECT n.id FROM rowlock_jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue > +h.queue
-         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1))
-), lane (queue, task) AS (
-    SELECT +found.queue, +found.task
-    FROM (
-        SELECT * FROM (SELECT queue, task FROM plain LIMIT ?1) a
-        UNION
-        SELECT * FROM (SELECT queue, task FROM sourced LIMIT ?1) b) found
-)
-SELECT lane.queue AS queue, 'ready' AS kind,
-       (SELECT count(*) FROM (
-            SELECT 1 FROM rowlock_jobs_live j
-            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.id LIMIT ?2) found)
-       + (SELECT count(*) FROM (
-            SELECT 1 FROM rowlock_jobs_live j
-            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.source, j.id LIMIT ?2) found) AS number
-FROM lane
-UNION ALL
-SELECT queue, 'waiting', count(*)
-FROM (
-    SELECT j.queue FROM rowlock_jobs_live j
-    WHERE NOT j.ready AND j.state <> 'running'
-    ORDER BY j.run_after
-    LIMIT ?3) due
-GROUP BY queue
-UNION ALL
-SELECT queue, 'running', count(*) FROM rowlock_jobs_live WHERE state = 'running' GROUP BY queue
-UNION ALL
-SELECT name, 'paused', 1 FROM rowlock_queues WHERE paused_at IS NOT NULL;
 
 -- read_alerts
 SELECT rule, subject, value, text, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', true_since, 'unixepoch'), true_since) AS true_since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', false_since, 'unixepoch'), false_since) AS false_since,

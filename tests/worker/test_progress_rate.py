@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from rowlock import Context, Rowlock
-from rowlock.store import events
+from rowlock.api.live import events
 
 SECONDS = 1.2
 

@@ -19,7 +19,7 @@ from rowlock.api.access import session
 from rowlock.api.access.auth import Authenticate, Authenticator
 from rowlock.api.access.gate import Gate, host_names
 from rowlock.api.context import Service, add_routes, operation_name
-from rowlock.api.jobs import create, jobs, results, webhooks
+from rowlock.api.jobs import create, jobs, results, webhook_routes
 from rowlock.api.live import messages, sockets
 from rowlock.api.pages import Pages, dashboard
 from rowlock.client.client import Client
@@ -29,7 +29,7 @@ from rowlock.health.sender import Alerts
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
 
-PARTS = (sockets, messages, results, webhooks, create, jobs, operator, session, probes)
+PARTS = (sockets, messages, results, webhook_routes, create, jobs, operator, session, probes)
 ROUTERS = [part.router for part in PARTS]
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."

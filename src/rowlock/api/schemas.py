@@ -15,11 +15,11 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic.alias_generators import to_camel
 
+from rowlock.api.live.events import Event
 from rowlock.api.problems import Refusal
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import FINAL, State
 from rowlock.store.engine.ids import valid_id
-from rowlock.store.events import Event
 from rowlock.store.read.explain import Explanation
 
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL can neither store nor compare text with a NUL character

@@ -16,10 +16,9 @@ from rowlock.bridge import outbox
 from rowlock.bridge.claimer import BridgeClaims
 from rowlock.bridge.listener import Listener
 from rowlock.bridge.messages import CANCELS, PROGRESS, REQUESTS, RESULTS
-from rowlock.bridge.outage import Trouble
 from rowlock.bridge.publisher import Publisher
 from rowlock.bridge.stats import BridgeMeter
-from rowlock.bridge.streams import REFUSED, TROUBLE, Streams
+from rowlock.bridge.streams import REFUSED, TROUBLE, Streams, redis_failed
 from rowlock.client.client import Client
 from rowlock.core.claiming.plan import Plan
 from rowlock.core.config import change_worker
@@ -28,6 +27,7 @@ from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.signals.events import Watcher
 from rowlock.store import workers
+from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import Store, Wakeups
 from rowlock.store.jobs import bulk
 from rowlock.store.jobs import tasks as stored_tasks
@@ -82,16 +82,16 @@ class Bridge:
         """Open everything, then begin to publish and to listen. Redis may be unreachable at first, but a user or
         password that it refuses raises ConfigError."""
         self._store = store = await self.app.store()
-        trouble = Trouble(self.streams.place)
+        outage = Outage(of=f"Redis at {self.streams.place}", logger=log)
         try:
             await self.streams.make_groups()
         except REFUSED as error:
             await self.streams.close()
             raise ConfigError(f"Redis at {self.streams.place} refuses this user or password: {error}") from None
         except TROUBLE as error:
-            trouble.failed(error)
+            redis_failed(outage, "the bridge", error)
         self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
-        self._wire(store, trouble)
+        self._wire(store, outage)
         try:
             if self._worker.wakeups:
                 self._wakeups = await store.listen(self._woken)
@@ -105,12 +105,12 @@ class Bridge:
             raise
         self._begin()
 
-    def _wire(self, store: Store, trouble: Trouble) -> None:
+    def _wire(self, store: Store, outage: Outage) -> None:
         self._loops = Loops(store.outage)
-        self._trouble = trouble
-        self.publisher = Publisher(self.app, store, self.streams, trouble, self.id)
+        self._outage = outage
+        self.publisher = Publisher(self.app, store, self.streams, outage, self.id)
         settings = self.app.settings.redis
-        self.listener = Listener(self.app, store, self.streams, Trouble(self.streams.place), self._heard)
+        self.listener = Listener(self.app, store, self.streams, outage, self._heard)
         self._registration, watcher = Registration(self._worker, self.id, self._tasks, 0), BridgeLog()
         plan = Plan.of(self._worker, prefetchable=sorted(self._tasks), in_process=[], parallel=store.writers > 1)
         claims = BridgeClaims(settings.takeover_seconds, self.publisher.created)
@@ -191,7 +191,7 @@ class Bridge:
                 await self.streams.trim(name)
             await self.streams.trim_before(CANCELS, CANCELS_SECONDS)
         except TROUBLE as error:
-            return self._trouble.failed(error)
+            return redis_failed(self._outage, "the bridge", error)
         return max(TRIM_SECONDS, 20 * (time.monotonic() - began))
 
     # --- stop

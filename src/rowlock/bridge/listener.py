@@ -21,11 +21,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from rowlock.bridge.messages import PROGRESS, RESULTS, dead_letter, letter_job
-from rowlock.bridge.outage import Trouble
 from rowlock.bridge.rules import Ignored, Refused, Unchecked
-from rowlock.bridge.streams import TROUBLE, Entry, Streams, missing_group
+from rowlock.bridge.streams import TROUBLE, Entry, Streams, missing_group, redis_failed
 from rowlock.bridge.writer import Judged, Told, Writer
 from rowlock.client.client import Client
+from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import Store
 from rowlock.store.upkeep import bad_rows
 
@@ -41,8 +41,8 @@ LONGEST_SECONDS = 3600.0  # of one round: after that others may take over, for t
 class Listener:
     """Reads progress and results from the streams, and stores them."""
 
-    def __init__(self, app: Client, store: Store, streams: Streams, trouble: Trouble, told: Told) -> None:
-        self._streams, self._trouble = streams, trouble
+    def __init__(self, app: Client, store: Store, streams: Streams, outage: Outage, told: Told) -> None:
+        self._streams, self._outage = streams, outage
         self._writer = Writer(app, store, told)
         self._takeover_seconds = app.settings.redis.takeover_seconds
         # First read entries that an error left unacknowledged: how far, by stream; None when all are read.
@@ -62,13 +62,13 @@ class Listener:
             if entries := await self._read():
                 self._hand = entries
                 await self._handle(entries)
-            self._trouble.worked()
+            self._outage.worked()
         except TROUBLE as error:
             await self._start_over()
             if missing_group(error):
                 log.warning("the consumer group %s is gone from Redis and is made again", "rowlock")
                 return await self._make_groups()
-            return self._trouble.failed(error)
+            return redis_failed(self._outage, "the listener", error)
         except BaseException:
             await self._start_over()
             raise
@@ -94,7 +94,7 @@ class Listener:
         try:
             await self._streams.make_groups()
         except TROUBLE as error:
-            return self._trouble.failed(error)
+            return redis_failed(self._outage, "the listener", error)
         return random.uniform(0.1, 0.3)  # not at once: if Redis loses it again, this must not become a busy loop
 
     async def _read(self) -> list[Entry]:

@@ -17,8 +17,7 @@ from datetime import datetime
 
 from rowlock.bridge import outbox, reports
 from rowlock.bridge.messages import CANCELS, REQUESTS, request
-from rowlock.bridge.outage import Trouble
-from rowlock.bridge.streams import TROUBLE, Streams, place_of
+from rowlock.bridge.streams import TROUBLE, Streams, place_of, redis_failed
 from rowlock.client.client import Client
 from rowlock.core.error_text import clean
 from rowlock.core.job import Claimed, Settlement
@@ -26,6 +25,7 @@ from rowlock.core.outcome import Failed
 from rowlock.core.policy import decide
 from rowlock.core.redis_request import OUTPUT_NAME, REPLAYS, folder_name, output_name
 from rowlock.store import batches
+from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import Store
 
 log = logging.getLogger("rowlock.bridge")
@@ -41,8 +41,8 @@ QUIET_SECONDS = 2.0  # after this long without an answer, a sent request is look
 class Publisher:
     """Publishes claimed jobs. The claimer treats it as a worker with a slot for each request that may be unread."""
 
-    def __init__(self, app: Client, store: Store, streams: Streams, trouble: Trouble, bridge: str) -> None:
-        self._app, self._store, self._streams, self._trouble = app, store, streams, trouble
+    def __init__(self, app: Client, store: Store, streams: Streams, outage: Outage, bridge: str) -> None:
+        self._app, self._store, self._streams, self._outage = app, store, streams, outage
         self._settings = app.settings.redis
         self.worker_id, self.waiting, self.unsettled = bridge, 0, 0
         self.unread = 0
@@ -84,9 +84,9 @@ class Publisher:
             if time.monotonic() < self._look_at:
                 return self._until(self._look_at)
             full = await self._send_left()
-            self._trouble.worked()
+            self._outage.worked()
         except TROUBLE as error:
-            return self._trouble.failed(error)
+            return redis_failed(self._outage, "the publisher", error)
         if not full:
             self._look_at = time.monotonic() + IDLE_SECONDS * random.uniform(0.8, 1.0)
         return 0.0 if full else self._until(self._look_at)
@@ -216,7 +216,7 @@ class Publisher:
         try:
             again = await self._lost(waiting) if waiting else []
         except TROUBLE as error:
-            return self._trouble.failed(error)
+            return redis_failed(self._outage, "the publisher", error)
         if again:
             log.warning("%d requests are sent again: Redis lost them, or workers did not answer them", len(again))
             await self._store.run(outbox.send_again(again))

@@ -5,16 +5,17 @@ Works with Redis and Valkey. Nothing here decides anything about a job.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from rowlock.bridge.messages import DEAD_LETTERS, MAX_BYTES, PROGRESS, RESULTS, Fields, message_size, without_copy
-from rowlock.bridge.outage import without_secrets
 from rowlock.bridge.replies import UNREAD, BoundedParser
 from rowlock.core.config import RedisSettings
 from rowlock.core.errors import ConfigError
+from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import redact
 
 try:
@@ -288,6 +289,17 @@ async def opened_streams(settings: RedisSettings) -> AsyncIterator[Streams]:
 
 def _unread(entry_id: bytes | None, fields: Mapping[bytes, bytes] | None) -> bool:
     return entry_id is UNREAD or (fields is not None and any(value is UNREAD for value in fields.values()))
+
+
+def redis_failed(outage: Outage, part: str, error: BaseException) -> float:
+    """Note that Redis could not be used; returns the seconds to wait before the next try."""
+    outage.failed(part, without_secrets(f"{type(error).__name__}: {error}"))
+    return outage.pause
+
+
+def without_secrets(text: str) -> str:
+    """A text in which URLs have no user and password."""
+    return re.sub(r"//[^@\s]*@", "//***@", text)
 
 
 def place_of(entry: str) -> tuple[int, int]:

@@ -93,6 +93,7 @@ class Client:
         self.registry = Registry(self)
         self.sources = Sources(self.perform)
         self.schedules = Schedules(self)
+        self.own_sources: tuple[str, ...] = ()  # classes of sources that Rowlock's own tasks call
         self.lifespans: list[Lifespan] = []
         self.middlewares: list[Middleware] = []
         self.error_hooks: list[ErrorHook] = []

@@ -15,7 +15,6 @@ from rowlock.core.errors import InvalidArguments
 
 UNREAD = "redis-unread"  # holder of a published job whose worker has sent no message yet
 READ = "redis-read"  # holder of a job whose worker has sent a message
-REMOTE = (UNREAD, READ)
 WHILE_UNREAD = 3_000_000_000.0  # seconds; the lease of an unread request
 
 # Field -> where its value comes from (args.NAME, job.owner …), or field -> a JSON object of such.

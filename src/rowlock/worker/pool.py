@@ -18,7 +18,6 @@ from rowlock.core.config import change_worker
 from rowlock.core.errors import NotAllowed, StoreUnavailable
 from rowlock.health.sender import Alerts
 from rowlock.signals.endpoint import Endpoint
-from rowlock.store import webhooks
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import tasks as stored_tasks
 from rowlock.store.sources import sources
@@ -94,8 +93,8 @@ class WorkerPool:
                 await self._registration.write(store)
                 if claims:
                     await store.run(stored_tasks.declare(self.app.registry.stored()))
-                    if webhooks.TASK in self.app.registry.all():
-                        await store.run(sources.ship(webhooks.CLASS))
+                    for class_name in self.app.own_sources:
+                        await store.run(sources.ship(class_name))
                     await self.app.sources.declare(self.app.settings.sources)
                 await partitions.first_partitions(store, self.app.keep)
                 return

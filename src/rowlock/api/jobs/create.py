@@ -13,16 +13,17 @@ from fastapi.responses import JSONResponse
 from rowlock.api.access import idempotency, tokens
 from rowlock.api.access.sender import Asker
 from rowlock.api.context import ActingOperator, Service, Serving, Who, api_router, must_change
+from rowlock.api.jobs import webhooks
 from rowlock.api.jobs.jobs import shown
-from rowlock.api.jobs.webhooks import accepted
+from rowlock.api.jobs.webhook_routes import accepted
+from rowlock.api.jobs.webhooks import Webhook
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import CreatedShape, JobShape, NewJobShape
 from rowlock.core.errors import InvalidArguments, JobNotFound, StoreError
 from rowlock.core.job import Job
-from rowlock.store import audit, webhooks
+from rowlock.store import audit
 from rowlock.store.audit import Actor
 from rowlock.store.engine.ids import new_id
-from rowlock.store.webhooks import Webhook
 
 LONGEST_WAIT = 30.0  # the longest `Prefer: wait`
 WATCH_SECONDS = 3600.0

@@ -14,7 +14,9 @@ from zoneinfo import ZoneInfo
 
 import aiohttp
 
-from rowlock.api.jobs.webhooks import checked
+from rowlock.api.jobs import webhooks
+from rowlock.api.jobs.webhook_routes import checked
+from rowlock.api.live.events import Event
 from rowlock.api.problems import Refusal
 from rowlock.api.schemas import END_TYPES, event_data
 from rowlock.client.client import Client
@@ -23,9 +25,7 @@ from rowlock.core.errors import Permanent, Retry, SourceError
 from rowlock.core.states import State
 from rowlock.health.post import Way, post, signed
 from rowlock.public_web import WebTarget
-from rowlock.store import webhooks
 from rowlock.store.engine.ids import valid_id
-from rowlock.store.events import Event
 from rowlock.worker.attempt.blame import retry_after
 
 # The fields that the database trigger stores when a job ends, besides its state and the time.

@@ -1,72 +1,91 @@
-"""Webhooks in the API: which URLs a request may name, and the state of their deliveries.
-
-The delivery itself is a job that a worker runs (delivery.py). It has no owner, so it is in no list of the owner's jobs,
-makes no events and counts towards no limit. Its attempts are shown with the job that it reports.
-"""
+"""Webhooks of jobs, and the secrets that sign them. The deliveries are ordinary jobs: a trigger on the table of
+finished jobs enqueues each in the transaction that ends the job it tells of."""
 
 from __future__ import annotations
 
-from rowlock.api import schemas
-from rowlock.api.context import JobId, Service, Serving, Who, api_router
-from rowlock.api.problems import Refusal, documented
-from rowlock.api.schemas import DeliveryShape
-from rowlock.core.config import WebhookSettings
-from rowlock.core.policy import exponential
-from rowlock.public_web import AddressRefused, WebTarget, refuse_private, web_target
-from rowlock.store import webhooks
-from rowlock.store.read import job_rows
-from rowlock.store.webhooks import Webhook
+import base64
+import secrets as randomness
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
 
-ANY_PORT = range(1, 65_536)
-LONGEST_WAIT = 6 * 3600.0  # between two attempts
-LONGEST_HOST = 190  # the host is part of a source's name
+from rowlock.store.engine.ids import new_id
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.records import record
 
-router = api_router(prefix="/api/jobs", tags=["webhooks"])
+TASK = "rowlock.webhook"  # the trigger enqueues it by this name
+CLASS = "webhook"  # of sources: each host is one
+PREFIX = "whsec_"  # of secrets, as Standard Webhooks have it
+HINT = len(PREFIX) + 4
 
 
-@router.get("/{jobId}/deliveries", response_model=list[DeliveryShape], responses=documented("JOB_NOT_FOUND"))
-async def list_deliveries(job_id: JobId, service: Serving, asker: Who) -> list[DeliveryShape]:
-    """The deliveries of a job's webhook and their failed attempts, oldest first: one for each end of the job."""
-    job = await service.job_of(asker, job_id)
-    found = []
-    for delivery_id in await service.run(webhooks.deliveries(job.id)):
-        delivery = await service.run(job_rows.get(delivery_id))
-        if delivery is not None:  # its own retention may have ended
-            attempts = await service.run(job_rows.attempts(delivery_id))
-            found.append(schemas.delivery_shape(delivery, attempts, service.zone))
-    return found
+class Webhook(NamedTuple):
+    """Where to deliver, and how often to try."""
+
+    url: str
+    source: str
+    queue: str
+    max_attempts: int
+    backoff: str
+    timeout_seconds: float
 
 
-async def accepted(service: Service, owner: str | None, url: str) -> Webhook:
-    """The webhook that a request asks for, or a refusal."""
-    settings = service.settings.webhooks
-    if not settings.enabled:
-        raise Refusal("WEBHOOKS_OFF", "the operator can set api.webhooks.enabled")
-    target = checked(url, settings)
-    if owner is None:
-        raise Refusal("NO_WEBHOOK_SECRET", "webhooks are signed for an owner: create the job with an owner's token")
-    if not await service.run(webhooks.signing(owner)):
-        raise Refusal("NO_WEBHOOK_SECRET", "ask the operator for one: rowlock webhooks secret rotate --owner NAME")
-    backoff = exponential(settings.retry_seconds, max(settings.retry_seconds, LONGEST_WAIT)).to_json()
-    source = f"{webhooks.CLASS}:{target.host}"
-    return Webhook(target.url, source, settings.queue, settings.max_attempts, backoff, settings.timeout_seconds)
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """What may be shown of a secret."""
+
+    id: str
+    owner: str
+    hint: str
+    created_at: datetime
+    expires_at: datetime | None
 
 
-def checked(url: str, settings: WebhookSettings) -> WebTarget:
-    """The target of a webhook's URL. The host name is not resolved here: the delivery checks the IP address that it
-    connects to."""
-    try:
-        target = web_target(url, ANY_PORT, said="the webhook is")
-        if not settings.allow_private:
-            refuse_private(target)
-    except AddressRefused as refused:
-        raise Refusal("WEBHOOK_REFUSED", str(refused)) from None
-    if len(target.host) > LONGEST_HOST:
-        raise Refusal("WEBHOOK_REFUSED", "the host name is too long")
-    if settings.hosts and not any(_fits(target.host, pattern.lower()) for pattern in settings.hosts):
-        raise Refusal("WEBHOOK_REFUSED", f"{target.host} is not in the list of hosts that the operator allows")
-    return target
+@operation(single=True)
+def add(job_id: str, owner: str, webhook: Webhook) -> Steps[None]:
+    """The webhook of a job. Part of the transaction that creates the job."""
+    yield Call("add_webhook", job_id=job_id, owner=owner, **webhook._asdict())
 
 
-def _fits(host: str, pattern: str) -> bool:
-    return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
+@operation(read=True)
+def deliveries(job_id: str) -> Steps[list[str]]:
+    """The ids of the jobs that deliver the webhook of a job, oldest first: one for each end of the job."""
+    return [row.id for row in (yield Call("webhook_deliveries", job_id=job_id))]
+
+
+@operation(read=True)
+def of_delivery(job_id: str, delivery_id: str) -> Steps[tuple[str, str] | None]:
+    """The URL and the owner of the webhook that the job `delivery_id` delivers: None if no trigger has made that job to
+    tell the end of `job_id`."""
+    rows = yield Call("webhook_of_delivery", job_id=job_id, delivery_id=delivery_id)
+    return (rows[0].url, rows[0].owner) if rows else None
+
+
+# --- secrets
+
+
+def new_secret() -> str:
+    """A secret of 256 random bits, to be shown once."""
+    return PREFIX + base64.b64encode(randomness.token_bytes(32)).decode()
+
+
+@operation()
+def rotate(owner: str, secret: str, overlap: float) -> Steps[str]:
+    """Sign with a new secret from now on, and for `overlap` more seconds also with the one before; returns its id."""
+    secret_id = new_id()
+    yield Call("forget_webhook_secrets", owner=owner)
+    yield Call("end_webhook_secrets", owner=owner, overlap=overlap)
+    yield Call("create_webhook_secret", id=secret_id, owner=owner, secret=secret, hint=secret[:HINT])
+    return secret_id
+
+
+@operation(read=True)
+def signing(owner: str) -> Steps[list[str]]:
+    """The secrets that sign the webhooks of an owner now, newest first: two during a rotation."""
+    return [row.secret for row in (yield Call("signing_secrets", owner=owner))]
+
+
+@operation(read=True)
+def secrets(limit: int = 1000) -> Steps[list[Secret]]:
+    """What may be shown of the secrets that sign now, by owner."""
+    return [record(Secret, row) for row in (yield Call("list_webhook_secrets", n=limit))]

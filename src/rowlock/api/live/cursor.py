@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from rowlock.store.events import Event, Gap, News
+from rowlock.api.live.events import Event, Gap, News
 
 POSITION = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 MOST_GAPS = 10_000  # that a reader remembers; what more there are is told as one `resync` when all of it has ended

@@ -1,7 +1,7 @@
 """Live events for clients: the messages, and their way as server-sent events, which also pass through strict proxies.
 sockets.py sends them by WebSocket.
 
-An event is committed with its change (store/events.py), read by the one reader of this server (reader.py), queued for
+An event is committed with its change (events.py), read by the one reader of this server (reader.py), queued for
 each client that may see it, and sent from here. Operators are also sent which pages to read again (panels.py).
 Each message has the position from which a client can resume. A client that was disconnected for too long, or reads too
 slowly, gets `resync`: it must reload its jobs.

@@ -14,11 +14,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from rowlock.api.access.own_jobs import EVERYONE, Owner
+from rowlock.api.live import events
 from rowlock.api.live.cursor import Position, Reader
+from rowlock.api.live.events import Event
 from rowlock.core.errors import StoreError, StoreUnavailable
-from rowlock.store import events
 from rowlock.store.engine.store import Store, Wakeups
-from rowlock.store.events import Event
 
 log = logging.getLogger("rowlock.api")
 

@@ -16,11 +16,12 @@ from pydantic.alias_generators import to_camel
 
 from rowlock.api.access import tokens
 from rowlock.api.context import Serving
+from rowlock.api.jobs import webhooks
 from rowlock.api.operator.common import Rows, operator_router, record, rows
 from rowlock.client.version import VERSION
 from rowlock.core.config import Settings
 from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN_PRIORITY
-from rowlock.store import audit, webhooks
+from rowlock.store import audit
 from rowlock.store.engine.migrate import schema
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.store import dialect_of

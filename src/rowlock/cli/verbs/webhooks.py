@@ -27,8 +27,8 @@ def rotate_secret(
 ) -> None:
     """Create an owner's first or next secret and print it; it cannot be shown again. Until --overlap has passed, each
     webhook is signed with the old and the new secret, so that its receiver can switch."""
+    from rowlock.api.jobs import webhooks
     from rowlock.core.option_checks import name
-    from rowlock.store import webhooks
 
     name(owner, "--owner")
     seconds = times.duration(overlap, "--overlap")
@@ -40,7 +40,7 @@ def rotate_secret(
 @secret_verbs.verb("list")
 def list_secrets(target: DataTarget, limit: LimitOption = 1000) -> None:
     """List the secrets in use, by owner. The secrets themselves cannot be shown again."""
-    from rowlock.store import webhooks
+    from rowlock.api.jobs import webhooks
 
     found = target.ask(webhooks.secrets(limit + 1))
     target.show(found, COLUMNS, "no secrets", limit)

@@ -1,4 +1,4 @@
-"""One record of outages for each database and process, so that the log mentions each outage once.
+"""One record of outages for each server and process, so that the log mentions each outage once.
 
 A worker has half a dozen parts that all notice an outage, and each tries again several times a second. They report to
 this record instead of the log: it writes a line when an outage begins, one a minute while it lasts, and one when it is
@@ -23,6 +23,7 @@ log = logging.getLogger("rowlock.store")
 
 MINUTE = 60.0
 QUIET_SECONDS = 6.0  # no part waits longer before it tries again
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # before the next try, for parts that ask this record
 SILENT_SECONDS = 1.0  # failures without a success, before they are an outage
 WAKE_SECONDS = 1.0  # between two wake-ups: on a full disk, reads succeed all the time
 
@@ -35,10 +36,16 @@ class Sleeper(Protocol):
 
 
 class Outage:
-    """What a process knows about whether one database can be used. Called from any thread."""
+    """What a process knows about whether one server, the database or Redis, can be used. Called from any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._lock = clock, threading.Lock()
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        of: str = "database",
+        logger: logging.Logger = log,
+    ) -> None:
+        self._clock, self._of, self._log, self._lock = clock, of, logger, threading.Lock()
         self.began: float | None = None  # the first failure; None: nothing has failed since the last outage
         self._logged = False  # it is an outage, and the log says so
         self._failed = self._told = 0.0
@@ -57,7 +64,13 @@ class Outage:
         with self._lock:
             self._sleepers.add(sleeper)
 
-    def failed(self, part: str, error: BaseException) -> None:
+    @property
+    def pause(self) -> float:
+        """Seconds to wait before the next try: as long as the failures have lasted, within bounds."""
+        began = self.began
+        return FIRST_PAUSE if began is None else min(LONGEST_PAUSE, FIRST_PAUSE + self._clock() - began)
+
+    def failed(self, part: str, error: BaseException | str) -> None:
         """A part of the process could not do its work, and will try again."""
         lines: list[tuple[int, str]] = []
         with self._lock:
@@ -71,10 +84,10 @@ class Outage:
                 self.began = now
             if self._logged and now - self._told >= MINUTE:
                 self._told = now
-                lines.append((logging.WARNING, f"database outage for {now - self.began:.0f} s, {part}: {error}"))
+                lines.append((logging.WARNING, f"{self._of} outage for {now - self.began:.0f} s, {part}: {error}"))
             elif not self._logged and (isinstance(error, StorageFull) or now - self.began >= SILENT_SECONDS):
                 self._logged, self._told = True, self.began
-                said = f"database outage, noticed by {part}: {error}; trying again until it works"
+                said = f"{self._of} outage, noticed by {part}: {error}; trying again until it works"
                 lines.append((logging.WARNING, said))
             elif not self._logged and now - max(self._failing_since, self._told) >= MINUTE:
                 self._told = now
@@ -82,7 +95,7 @@ class Outage:
                 lines.append((logging.WARNING, f"some requests fail for {lasted:.0f} s, others work, {part}: {error}"))
             else:
                 lines.append((logging.DEBUG, f"{part}: {error}"))
-        _say(lines)
+        self._say(lines)
 
     def worked(self) -> None:
         """A request succeeded. Worth calling only while `began` is set."""
@@ -102,20 +115,19 @@ class Outage:
                 lines.append(self._end())
         for sleeper in sleepers:
             sleeper.database_is_back()
-        _say(lines)
+        self._say(lines)
 
     def _end(self) -> tuple[int, str]:
         assert self.began is not None
         assert self._back is not None
-        said = f"database outage over after {self._back - self.began:.1f} s"
+        said = f"{self._of} outage over after {self._back - self.began:.1f} s"
         self.began, self._back, self._logged = None, None, False
         return logging.WARNING, said
 
-
-def _say(lines: list[tuple[int, str]]) -> None:
-    """Log these lines, after the lock was released: a log handler is user code, and may use the database itself."""
-    for level, said in lines:
-        log.log(level, "%s", said)
+    def _say(self, lines: list[tuple[int, str]]) -> None:
+        """Log these lines, after the lock was released: a log handler is user code, and may use the database itself."""
+        for level, said in lines:
+            self._log.log(level, "%s", said)
 
 
 _outages: dict[str, Outage] = {}

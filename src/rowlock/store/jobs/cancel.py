@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from rowlock.core.policy import CANCELLED, Transition
-from rowlock.core.redis_request import REMOTE
 from rowlock.core.states import Outcome, State
 from rowlock.store import batches
 from rowlock.store.engine.operation import Call, Steps, operation
@@ -46,13 +45,13 @@ def cancel(ids: Sequence[str], keep: Keep) -> Steps[dict[str, CancelAnswer]]:
     answers: dict[str, CancelAnswer] = {job_id: "missing" for (job_id,) in asked}
     rows = yield Call("lock_jobs", asked=asked)
     # A worker behind Redis cannot be made to stop: its job ends here and now, and what it sends afterwards is ignored.
-    remote = [row.id for row in rows if row.state == State.RUNNING and row.locked_by in REMOTE]
-    waiting = [row.id for row in rows if row.state != State.RUNNING] + remote
-    running = [row for row in rows if row.state == State.RUNNING and row.locked_by not in REMOTE]
-    if remote:
-        yield Call("record_attempts", ended=[attempt_row(job_id, CANCELLED) for job_id in remote])
-        yield Call("outbox_heard", heard=[(job_id,) for job_id in remote])
-        yield Call("outbox_cancel", asked=[(job_id,) for job_id in remote])
+    published = [row.id for row in rows if row.running and row.published]
+    waiting = [row.id for row in rows if not row.running] + published
+    running = [row for row in rows if row.running and not row.published]
+    if published:
+        yield Call("record_attempts", ended=[attempt_row(job_id, CANCELLED) for job_id in published])
+        yield Call("outbox_heard", heard=[(job_id,) for job_id in published])
+        yield Call("outbox_cancel", asked=[(job_id,) for job_id in published])
     if waiting:
         touched = yield from finish(dict.fromkeys(waiting, CANCELLED), keep)
         yield from batches.end(touched).start()

@@ -11,8 +11,9 @@ LIMIT :n
 FOR UPDATE SKIP LOCKED;
 
 -- name: lock_jobs
--- Live jobs for an operator's cancel, locked in id order.
-SELECT j.id, j.state, j.locked_by
+-- Live jobs for an operator's cancel, locked in id order. A cancel ends a job that no worker of ours holds at once: it
+-- waits, or its worker is behind Redis and cannot be made to stop.
+SELECT j.id, j.state = 'running' AS running, j.locked_by, coalesce(j.locked_by IN {part:behind_redis}, FALSE) AS published
 FROM {rows:asked(id uuid)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.id

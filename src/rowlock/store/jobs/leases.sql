@@ -48,6 +48,15 @@ SET result_uri = :uri, result_checksum = :checksum, updated_at = {now}
 WHERE id = :id AND lease_token = :token AND state = 'running'
 RETURNING id;
 
+-- part: unread
+-- Who holds a job that was published to Redis and of which its worker has sent no message yet: core/redis_request.py.
+-- Such a job is running in its table and is shown as queued.
+'redis-unread'
+
+-- part: behind_redis
+-- Who holds a job that runs behind Redis.
+('redis-unread', 'redis-read')
+
 -- part: not_aside
 -- The job `j` is not set aside, or it is time to try it again. A scalar sub-select is one index probe for each row; NOT
 -- EXISTS may become a join that reads the whole table.

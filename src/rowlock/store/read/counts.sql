@@ -100,9 +100,9 @@ GROUP BY queue, task, state;
 -- name: running_lanes
 -- Running jobs of each queue, and for how long the longest has run. They are never more than there are slots. Apart, those
 -- that wait in a Redis stream.
-SELECT queue, coalesce(locked_by = 'redis-unread', FALSE) AS unread, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
+SELECT queue, coalesce(locked_by = {part:unread}, FALSE) AS unread, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
 FROM {t}jobs_live
-WHERE state = 'running' GROUP BY queue, coalesce(locked_by = 'redis-unread', FALSE);
+WHERE state = 'running' GROUP BY queue, coalesce(locked_by = {part:unread}, FALSE);
 
 -- name: finished_lately [postgres]
 -- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among

@@ -24,12 +24,12 @@ CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE j.task = :task END
 -- part: running
 -- The job is running, and running jobs were asked for. A job that was published to Redis and whose worker has sent no
 -- message counts as queued, here and below (core/redis_request.py).
-:running AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread'
+:running AND j.state = 'running' AND j.locked_by IS DISTINCT FROM {part:unread}
 
 -- part: live_state
 -- The live job is in a state whose parameter is TRUE. The first condition names no column: if it is false, no row is read.
 (:queued OR :running OR :retryable)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(:queued AS boolean)
+      AND CASE WHEN j.state = 'queued' OR j.locked_by = {part:unread} THEN CAST(:queued AS boolean)
                        WHEN j.state = 'running' THEN CAST(:running AS boolean)
                        ELSE CAST(:retryable AS boolean) END
 
@@ -75,7 +75,7 @@ GROUP BY {shown}
 
 -- part: shown_live
 -- The state of a live job as readers see it: a job whose request no worker has read from the Redis stream is queued.
-CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END
+CASE WHEN j.locked_by = {part:unread} THEN 'queued' ELSE j.state END
 
 -- name: {edge,look,by_state}_live
 -- All live jobs.

@@ -6,7 +6,7 @@
 SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -{seconds_until(locked_at)} AS seconds,
        -{seconds_until(lease_expires_at)} AS overdue
 FROM {t}jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at IS NOT NULL
+WHERE state = 'running' AND locked_by <> {part:unread} AND locked_at IS NOT NULL
 ORDER BY locked_at
 LIMIT :n;
 

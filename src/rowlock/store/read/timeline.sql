@@ -39,4 +39,4 @@ SELECT * FROM (
 UNION ALL
 SELECT CAST(j.id AS text), j.task, j.attempt, j.locked_by, 'running', {time(j.locked_at)}, NULL
 FROM {t}jobs_live j
-WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread';
+WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM {part:unread};

@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rowlock.core.policy import DAY
-from rowlock.store import audit, events
+from rowlock.store import audit
 from rowlock.store.engine.operation import Call, Row, Steps, operation
+from rowlock.store.engine.statements import load
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs.claim import NO_ID
 from rowlock.store.jobs.transitions import Keep
@@ -30,18 +31,10 @@ SMALLEST_BATCH = 20  # at least, where a transaction takes long
 BATCH_SECONDS = 0.05  # how long one should take: on SQLite, other writers wait for it
 KEYS_AT_ONCE = 10_000  # per search, which reads the whole table; they are deleted in batches
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# The statements that delete what does not go with the jobs, each with the age in seconds at which it goes; None: each
-# row has its own time.
-AGES = {
-    "prune_ticks": TICK_DAYS * DAY,
-    "prune_events": events.KEPT_SECONDS,
-    "prune_audit": audit.KEEP_SECONDS,
-    "prune_logs": job_logs.SECONDS,
-    "prune_requests": None,
-    "prune_tokens": None,
-    "prune_webhooks": None,
-    "prune_previews": None,
-}
+# Jobs, attempts and keys go first, by the functions below. Then every other statement `prune_…` of any room runs: it
+# deletes up to :n rows that are older than the age given here or, without one, old by the statement's own rule.
+OF_JOBS = {"prune_default", "prune_finished", "prune_one", "prune_attempts", "prune_keys"}
+AGES = {"prune_ticks": TICK_DAYS * DAY, "prune_audit": audit.KEEP_SECONDS, "prune_logs": job_logs.SECONDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +76,9 @@ async def prune(store: Store, keep: Keep | None = None) -> Pruned:
     jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
     attempts = await _prune_attempts(store, longest)
     keys = await _prune_keys(store)
-    for statement, age in ({"prune_batches": longest, "prune_sources": longest} | AGES).items():
-        while await store.run(forget(statement, BATCH, age)) == BATCH:
+    ages = AGES | {"prune_batches": longest, "prune_sources": longest}
+    for statement in sorted(name for name in load(store.dialect.name) if name.startswith("prune_")):
+        while statement not in OF_JOBS and await store.run(forget(statement, BATCH, ages.get(statement))) == BATCH:
             await asyncio.sleep(BATCH_SECONDS)
     return Pruned(tuple(dropped), jobs, attempts, keys, busy="busy" in answers)
 

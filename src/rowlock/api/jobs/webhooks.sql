@@ -1,4 +1,4 @@
--- Webhooks and their secrets, in the order of store/webhooks.py. A trigger of jobs_finished enqueues the deliveries.
+-- Webhooks and their secrets, in the order of webhooks.py. A trigger of jobs_finished enqueues the deliveries.
 
 -- name: add_webhook
 -- The webhook of a job that this transaction creates.

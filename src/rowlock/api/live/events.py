@@ -16,8 +16,6 @@ from rowlock.core.states import State
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.records import record
 
-KEPT_SECONDS = 3600.0  # how long a client may be away and still go on without a gap
-
 
 @dataclass(frozen=True, slots=True)
 class Event:

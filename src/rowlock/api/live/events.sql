@@ -1,4 +1,4 @@
--- Events for clients that watch jobs, in the order of store/events.py. Triggers of the jobs' tables write the rows.
+-- Events for clients that watch jobs, in the order of events.py. Triggers of the jobs' tables write the rows.
 
 -- name: event_bounds
 -- The largest id of a deleted event, and the newest event.
@@ -120,12 +120,12 @@ ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at;
 DELETE FROM {t}event_listeners WHERE id = :id OR expires_at < {after(-3600)};
 
 -- name: prune_events
--- Delete events older than -:ago seconds, at most :n. The newest event always stays: its id tells whether a client that
--- comes back has missed some.
+-- Delete events older than -:ago seconds, at most :n; by default an hour, for which a client may be away and go on without
+-- a gap. The newest event always stays: its id tells whether a client that comes back has missed some.
 DELETE FROM {t}events
 WHERE id IN (
     SELECT id FROM {t}events
-    WHERE at < {after(:ago)} AND id < (SELECT max(id) FROM {t}events)
+    WHERE at < {after(coalesce(CAST(:ago AS double precision), -3600))} AND id < (SELECT max(id) FROM {t}events)
     ORDER BY id
     LIMIT :n
     FOR UPDATE SKIP LOCKED)
