@@ -23,7 +23,7 @@ from rowlock.store.jobs import tasks as stored_tasks
 from rowlock.store.sources import sources
 from rowlock.store.upkeep import partitions
 from rowlock.store.workers import StopHow
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.health import Vitals, show
 from rowlock.worker.parts import Parts
 from rowlock.worker.registration import Registration, worker_id
@@ -136,7 +136,7 @@ class WorkerPool:
         return await self._parts.claimer.round()
 
     @property
-    def running(self) -> dict[str, Running]:
+    def running(self) -> dict[str, LiveAttempt]:
         """Attempts that are claimed and not yet settled, by job id."""
         return self.slots.held
 

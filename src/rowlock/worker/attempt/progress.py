@@ -10,10 +10,10 @@ from rowlock.core.error_text import clean
 from rowlock.core.policy import Transition
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import leases
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 
 TEXT_LIMIT = 500
-Latest = tuple[Running, int | None, str | None, str | None]  # percent, phase, message
+Latest = tuple[LiveAttempt, int | None, str | None, str | None]  # percent, phase, message
 
 
 class ProgressBook:
@@ -25,7 +25,7 @@ class ProgressBook:
         self._loop = asyncio.get_running_loop()
         self.reported = asyncio.Event()
 
-    def reporter(self, attempt: Running) -> Report:
+    def reporter(self, attempt: LiveAttempt) -> Report:
         """The function behind `ctx.progress` of one attempt."""
         job_id = attempt.job.id
 
@@ -46,14 +46,14 @@ class ProgressBook:
         batch, self._latest = list(self._latest.values()), {}
         return batch
 
-    async def flush(self, ended: Sequence[tuple[Running, Transition]]) -> None:
+    async def flush(self, ended: Sequence[tuple[LiveAttempt, Transition]]) -> None:
         """Write the last reports of these attempts, before their outcomes are written."""
         if self._latest:
             ids = [attempt.job.id for attempt, _ in ended]
             if batch := [self._latest.pop(job_id) for job_id in ids if job_id in self._latest]:
                 await self.write(batch)
 
-    async def write(self, batch: list[Latest]) -> list[Running]:
+    async def write(self, batch: list[Latest]) -> list[LiveAttempt]:
         """Write these reports under the fence. Returns the attempts that have lost their leases."""
         rows = [(attempt.job.id, attempt.token, percent, phase, text) for attempt, percent, phase, text in batch]
         held = await self.store.run(leases.progress(rows))

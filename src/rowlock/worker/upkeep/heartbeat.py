@@ -24,7 +24,7 @@ from rowlock.store import Store, open_store, workers
 from rowlock.store.engine.outage import Outage
 from rowlock.store.jobs import leases
 from rowlock.store.workers import StopHow
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.registration import Registration, resident_bytes
@@ -111,7 +111,7 @@ class Heart:
             self._own_loop.call_soon_threadsafe(self._over.set)
         await asyncio.to_thread(self._thread.join, 10)
 
-    def _tell(self, what: Callable[[list[Running]], None], attempts: list[Running]) -> None:
+    def _tell(self, what: Callable[[list[LiveAttempt]], None], attempts: list[LiveAttempt]) -> None:
         """Call a method of `Stopping` in the worker's own thread."""
         if attempts and not self._stop.is_set():
             self._loop.call_soon_threadsafe(what, attempts)
@@ -206,11 +206,11 @@ class Heart:
         self._beat_at = time.monotonic()
         self.beats += 1
 
-    async def _has_settled(self, store: Store, attempt: Running) -> bool:
+    async def _has_settled(self, store: Store, attempt: LiveAttempt) -> bool:
         """Whether the handler's own transaction has settled the job, a moment before the attempt ends."""
         return await store.run(leases.settled_by(attempt.job.id, attempt.token))
 
-    def _row_is_locked(self, store: Store, attempt: Running, sent: float) -> None:
+    def _row_is_locked(self, store: Store, attempt: LiveAttempt, sent: float) -> None:
         """The beat skipped this row because it is locked: wait for the lock while the next beats go on."""
         job_id = attempt.job.id
         if job_id not in self._waiting:
@@ -218,7 +218,7 @@ class Heart:
         if job_id in self._standing or len(self._waiting) <= LOCKED_ROWS:
             attempt.renewed = sent  # a sweeper skips locked rows, and ours is the next lock: it need not be stopped
 
-    async def _wait_for_row(self, store: Store, attempt: Running) -> None:
+    async def _wait_for_row(self, store: Store, attempt: LiveAttempt) -> None:
         """Wait in line for the lock of a job's row: when it is released, the lease may have run out, and a sweeper must
         not come first."""
         job_id = attempt.job.id
@@ -240,7 +240,7 @@ class Heart:
         finally:
             self._waiting.pop(job_id, None)
 
-    def _held_now(self) -> list[Running]:
+    def _held_now(self) -> list[LiveAttempt]:
         return list(self._slots.held.copy().values())  # dict.copy is atomic; the worker's thread changes it
 
     def _stop_unrenewed(self) -> None:
@@ -260,5 +260,5 @@ class Heart:
         return still > WARN_SECONDS
 
 
-def _keys(attempts: list[Running]) -> list[tuple[str, str]]:
+def _keys(attempts: list[LiveAttempt]) -> list[tuple[str, str]]:
     return [(attempt.job.id, attempt.token) for attempt in attempts]
