@@ -83,8 +83,8 @@ class Rowlock(Client):
         await run_until_signal(self, Bridge(self))
 
     def server(self) -> AbstractAsyncContextManager[Server]:
-        """The job API on a server in this process, at `api.host` and `api.port`; its `address` says where (a port of 0
-        is any that is free). Open requests are finished when the block ends."""
+        """The job API on a server in this process, at `api.host` and `api.port`; its `address` has both (a port of 0 is
+        any that is free). Open requests are finished when the block ends."""
         with needs(*API):
             from rowlock.api.server import serving
         return serving(self)
@@ -106,7 +106,7 @@ class Rowlock(Client):
     ) -> str:
         """An address that logs one browser in to the job API, once and within ten minutes: as an owner, or without one
         as an operator (`scope="operator:read"` may only look). `base_url` is where the API is, if the settings do not
-        say it."""
+        have it."""
         link, stored = login_link(self.settings.api, owner, scope, base_url)
         await self.perform(stored)
         return link

@@ -5,17 +5,23 @@ import asyncio
 import re
 import time
 import uuid
+from typing import Any
 
+import pytest
 from playwright.async_api import Request, Route, expect
 
+from rowlock.api.live.panels import Panels
 from support.browser import OpenWindow
 from support.contract_tasks import until
 from support.dashboard_page import ONE_ENGINE, go_on, live, rest, show
 from support.dashboard_world import World
+from support.dashboard_world import until as world_until
 
 pytestmark = ONE_ENGINE
 AN_HOUR = 3_600_000  # milliseconds
 LIST = re.compile(r"/api/operator/jobs\?")
+NEWEST = re.compile(r"/api/operator/jobs\?limit=100")
+RUNNING = re.compile(r"/api/operator/jobs\?state=running&limit=100")
 FIND = re.compile(r"/api/operator/find\?")
 
 WHEN_FIRST_DRAWN = """
@@ -186,3 +192,51 @@ async def test_the_list_stays_as_it_is_once_a_row_is_selected(shop: World, windo
         await page.clock.run_for(60_000)
         await expect(page.locator(".list-status")).to_contain_text("1 selected")
         assert asked == []
+
+
+# --- live
+
+
+async def test_a_page_asks_for_what_is_new_and_for_nothing_while_nothing_happens(
+    shop: World, window: OpenWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, look = asyncio.Semaphore(0), Panels._round
+
+    async def counted(self: Panels, store: Any) -> None:
+        await look(self, store)
+        rounds.release()
+
+    monkeypatch.setattr(Panels, "_round", counted)
+    tag, asked = f"t{uuid.uuid4().hex[:8]}", list[Request]()
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        await live(page)
+        page.on("request", lambda request: asked.append(request))
+        await show(page, f"jobs?tag={tag}")
+        await expect(page.locator("main")).to_contain_text("No job matches this filter")
+        async with asyncio.timeout(60):
+            while asked:  # until the server has looked five times, and the page has asked nothing meanwhile
+                asked.clear()
+                for _ in range(5):
+                    await rounds.acquire()
+        job = await shop.tasks["mail.send"].using(tags=[tag], delay=3600).enqueue(to="new@example.com")
+        await expect(page.locator(f"tr[data-id='{job.id}']")).to_be_visible()
+        assert any("if-none-match" in request.headers for request in asked if LIST.search(request.url))
+
+
+async def test_the_feed_shows_what_happens_to_jobs(shop: World, window: OpenWindow) -> None:
+    film = await shop.tasks["films.export"].enqueue(frames=1)
+    await world_until(shop.app, film.id, "running")
+    async with window(await shop.login()) as shown:
+        page = shown.page
+        await live(page)
+        async with page.expect_response(NEWEST), page.expect_response(RUNNING):
+            await show(page, "feed")
+        await expect(page.locator("main")).to_contain_text("Waiting for something to happen")
+        lines = page.get_by_label("Changes of jobs").locator("tbody tr")
+        job = await shop.tasks["mail.send"].enqueue(to="nobody@example.com")
+        last = lines.filter(has=page.locator(f"a[href*='{job.id}']")).first
+        await expect(last).to_contain_text("dead")
+        await expect(last).to_contain_text("SMTP_550")
+        await shop.app.cancel(film.id)
+        await expect(lines.filter(has=page.locator(f"a[href*='{film.id}']")).first).to_contain_text("cancelled")

@@ -20,7 +20,7 @@ from rowlock.signals.events import Watcher
 from rowlock.store import batches, workers
 from rowlock.store.jobs import claim, leases, settle
 from rowlock.store.jobs.claim import Range
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 from rowlock.store.read.counts import read_stats, unknown_tasks
 from rowlock.store.read.explain import explain
 from rowlock.store.upkeep import bad_rows as aside
@@ -117,7 +117,7 @@ async def test_the_table_refuses_what_could_not_be_read(rig: Rig, column: str) -
 async def test_long_texts_of_digits_and_numbers_that_python_reads_are_taken(rig: Rig) -> None:
     for args in ('{"n": "' + "7" * 6000 + '"}', '{"n": 1' + "0" * 4000 + ', "pad": "' + "x" * 2000 + '"}'):
         job_id = await rig.enqueue(args=args)
-        job = await rig.store.run(reads.get(job_id))
+        job = await rig.store.run(job_rows.get(job_id))
         assert job is not None
         assert job.unreadable == ()
 
@@ -160,7 +160,7 @@ async def test_every_reader_survives_rows_that_cannot_be_read(app: Rowlock, data
     assert [job.id for job in await app.jobs(tag="\ud800")] == [bad_id("half of a surrogate pair")]
     assert await app.stats()
     assert await store.run(unknown_tasks())
-    assert await store.run(reads.never_due(10))
+    assert await store.run(job_rows.never_due(10))
     marked = {name: listed[bad_id(name)].record.unreadable for name in bad_rows(engine)}
     assert marked["a state that there is not"] == ("state",)
     assert marked["due in the year 20000"] == marked["due at infinity"] == ("run_after",)

@@ -50,6 +50,7 @@ ASKED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("read_batch", {"batch_id": numbered(7)}, "batches batch_counts"),
     ("list_batches", {"n": 50, "batch_id": LAST_ID, "owner": None, "state": None}, "batches batch_counts"),
     ("ticks_of", {"id": "s7", "n": 30}, "ticks"),
+    ("panel_marks", {"n": 50, "most": 10_000}, "attempts"),
     ("list_schedules", {"n": 25, "id": "", "only": None}, "ticks"),
 )
 

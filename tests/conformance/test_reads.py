@@ -17,7 +17,7 @@ from rowlock.core.states import State
 from rowlock.store import workers
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.statements import bind, compile_query, load
-from rowlock.store.read import reads, search
+from rowlock.store.read import job_rows, search
 from rowlock.store.read.counts import read_stats
 from rowlock.store.read.filter import LAST_ID, JobFilter, params
 from support.rig import COLUMNS, Rig, numbered, settlement
@@ -51,7 +51,7 @@ def filling(rig: Rig) -> Iterator[Rig]:
 
 
 async def everything(rig: Rig) -> list[Job]:
-    found = [await rig.store.run(reads.get(job_id)) for job_id in await rig.rows()]
+    found = [await rig.store.run(job_rows.get(job_id)) for job_id in await rig.rows()]
     return [job for job in found if job is not None]
 
 
@@ -99,7 +99,7 @@ async def test_a_job_is_read_whole(rig: Rig, state: str) -> None:
     rig.clock.move(3)
     if state == "finished":
         await rig.settle(job, Succeeded('{"title": "…"}'))
-    read = await rig.store.run(reads.get(job.id))
+    read = await rig.store.run(job_rows.get(job.id))
     row = await rig.row(job.id)
     assert read is not None
     assert {name: getattr(read, name) for name in COLUMNS} == row | {"tags": tuple(row["tags"])}
@@ -112,7 +112,7 @@ async def test_a_result_comes_back_as_it_was_given(rig: Rig) -> None:
     for result in RESULTS:
         job = await rig.running()
         await rig.settle(job, Succeeded(result))
-        read = await rig.store.run(reads.get(job.id))
+        read = await rig.store.run(job_rows.get(job.id))
         assert read is not None
         assert (read.result, type(read.result)) == (json.loads(result), type(json.loads(result)))
 
@@ -120,14 +120,14 @@ async def test_a_result_comes_back_as_it_was_given(rig: Rig) -> None:
 async def test_a_text_that_is_no_job_id_finds_no_job_and_raises_nothing(rig: Rig) -> None:
     await rig.enqueue()
     for bad in ("", "nonsense", "7", "' OR 1=1", "0" * 31, numbered(99) + "0", "\x00", numbered(99)):
-        assert await rig.store.run(reads.get(bad)) is None
-        assert await rig.store.run(reads.attempts(bad)) == []
+        assert await rig.store.run(job_rows.get(bad)) is None
+        assert await rig.store.run(job_rows.attempts(bad)) == []
 
 
 async def test_an_id_is_known_in_any_spelling(rig: Rig) -> None:
     job_id = await rig.enqueue()
     for spelling in (job_id.upper(), "{" + job_id + "}", job_id.replace("-", "")):
-        read = await rig.store.run(reads.get(spelling))
+        read = await rig.store.run(job_rows.get(spelling))
         assert read is not None
         assert read.id == job_id
 
@@ -140,7 +140,7 @@ async def test_attempts_are_told_in_order(rig: Rig) -> None:
         rig.clock.move(2)
         await rig.settle(job, end)
         await rig.promote()
-    told = await rig.store.run(reads.attempts(job_id))
+    told = await rig.store.run(job_rows.attempts(job_id))
     assert [(a.attempt, a.outcome, a.worker, a.error_code, a.error_message) for a in told] == [
         (1, "failed", "w0", "E1", "one"),
         (2, "released", "w1", told[1].error_code, told[1].error_message),

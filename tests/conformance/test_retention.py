@@ -10,7 +10,7 @@ from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.transitions import Keep
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 from rowlock.store.upkeep import retention
 from rowlock.store.upkeep.partitions import ensure_partitions
 from rowlock.store.upkeep.retention import Pace, prune
@@ -162,5 +162,5 @@ async def test_a_job_that_is_pruned_can_no_longer_be_read_or_retried(rig: Rig) -
     job_id = await dead(rig)
     rig.clock.move(31 * DAY)
     await prune(rig.store)
-    assert await rig.store.run(reads.get(job_id)) is None
+    assert await rig.store.run(job_rows.get(job_id)) is None
     assert await rig.retry(job_id) == set()

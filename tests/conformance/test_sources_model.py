@@ -47,7 +47,7 @@ def test_sources_behave_as_the_model(world: World, game: type[Game]) -> None:
 MUTANTS: dict[str, tuple[type[Game], str, str, str]] = {
     "a bucket that is filled twice": (Limits, "spend", r"tokens_at = max.*", "tokens_at = coalesce(tokens_at, ?2)"),
     "a bucket that a clock can fill": (Limits, "spend", r"tokens_at = max.*", "tokens_at = ?2"),
-    "a limit that sees nobody": (Limits, "gates", r"r\.source = named\.source AND", "r.source = '' AND"),
+    "a limit that sees nobody": (Limits, "gates", r"r\.source = named\.source\s+AND", "r.source = '' AND"),
     "a class that sees nobody": (Limits, "gates", r"= \+c\.name\s+AND \(SELECT", "= '' AND (SELECT"),
     "a probe that is forgotten": (Breaker, "set_probe", r"probe_job = \?1", "probe_job = nullif(?1, ?1)"),
     "a success from before that closes": (Breaker, "source_succeeded", r"epoch = \?3", "epoch >= ?3"),

@@ -16,6 +16,8 @@ import yaml
 
 from rowlock.cli import main
 from rowlock.core.config import OTHER_VARIABLES, VARIABLES, WorkerSettings, load_settings
+from rowlock.core.config.alert_rules import KINDS
+from rowlock.health.conditions import CONDITIONS
 from rowlock.signals.metrics import METRICS
 from support.chart import Chart
 
@@ -309,6 +311,22 @@ def test_alert_rules_name_metrics_and_labels_that_exist() -> None:
         assert rule["labels"]["severity"] in ("warning", "critical")
         grouped = {label for found in re.findall(r"\bby \(([^)]*)\)", rule["expr"]) for label in found.split(", ")}
         assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= grouped, rule["alert"]
+
+
+def test_the_alert_rules_are_about_the_conditions_that_rowlock_knows() -> None:
+    """A rule says in its label which condition it is about; one rule is for all that have none. Limits are those that a
+    rule of `alerts.rules` has by default."""
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "rowlock.rules.yml").read_text())["groups"][0]["rules"]
+    (rest,) = [rule for rule in rules if "rowlock_problems" in rule["expr"]]
+    (left,) = re.findall(r'kind!~"([^"]+)"', rest["expr"])
+    own = {rule["labels"]["condition"]: rule for rule in rules if "condition" in rule["labels"]}
+    assert set(own) <= set(CONDITIONS)
+    assert set(left.split("|")) == {kind for kind in own if not CONDITIONS[kind].needs_limit}
+    assert {CONDITIONS[kind].rule for kind in own} == set(KINDS)
+    for kind, rule in own.items():
+        limit = KINDS[str(CONDITIONS[kind].rule)].above
+        if limit is not None:
+            assert float(rule["expr"].rpartition("> ")[2]) == limit, rule["alert"]
 
 
 def test_the_dashboard_names_metrics_and_labels_that_exist_and_its_panels_do_not_overlap() -> None:

@@ -438,7 +438,8 @@ WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'run
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
-UPDATE rowlock.batches SET cancelled_at = coalesce(cancelled_at, coalesce($1, statement_timestamp())), sealed_at = coalesce(sealed_at, coalesce($1, statement_timestamp())), reopened_at = NULL
+UPDATE rowlock.batches
+SET cancelled_at = coalesce(cancelled_at, coalesce($1, statement_timestamp())), sealed_at = coalesce(sealed_at, coalesce($1, statement_timestamp())), reopened_at = NULL
 WHERE id = $2 AND finished_at IS NULL
 RETURNING CAST(id AS text) AS id;
 
@@ -603,7 +604,8 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_live j WHERE j.parent_i
      + (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_finished j WHERE j.parent_id = $1 LIMIT $2) first) AS number;
 
 -- counted_below_zero (asked[0])
-SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
+SELECT CAST(n.batch_id AS text) AS batch_id,
+       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM rowlock.batch_counts n
 WHERE n.batch_id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id)))
@@ -697,18 +699,22 @@ WHERE rowlock.schedules.origin = excluded.origin
        OR (rowlock.schedules.task, CAST(rowlock.schedules.args AS text), rowlock.schedules.rule, rowlock.schedules.zone,
            rowlock.schedules.missed, rowlock.schedules.missed_most, rowlock.schedules.missed_seconds, rowlock.schedules.overlap,
            rowlock.schedules.jitter_seconds, rowlock.schedules.starts_at, rowlock.schedules.ends_at,
-           CAST(rowlock.schedules.queue AS text), CAST(rowlock.schedules.priority AS text), CAST(rowlock.schedules.max_attempts AS text),
-           CAST(rowlock.schedules.backoff AS text), CAST(rowlock.schedules.timeout_seconds AS text), CAST(rowlock.schedules.source AS text),
-           CAST(rowlock.schedules.on_success AS text), CAST(rowlock.schedules.on_dead AS text), CAST(rowlock.schedules.on_lost AS text),
-           CAST(rowlock.schedules.keep_seconds AS text), CAST(rowlock.schedules.owner AS text))
+           CAST(rowlock.schedules.queue AS text), CAST(rowlock.schedules.priority AS text),
+           CAST(rowlock.schedules.max_attempts AS text), CAST(rowlock.schedules.backoff AS text),
+           CAST(rowlock.schedules.timeout_seconds AS text), CAST(rowlock.schedules.source AS text),
+           CAST(rowlock.schedules.on_success AS text), CAST(rowlock.schedules.on_dead AS text),
+           CAST(rowlock.schedules.on_lost AS text), CAST(rowlock.schedules.keep_seconds AS text),
+           CAST(rowlock.schedules.owner AS text))
           IS NOT DISTINCT FROM
           (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
            excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
            excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
-           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text),
-           CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
-           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text),
-           CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
+           CAST(excluded.queue AS text), CAST(excluded.priority AS text),
+           CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text),
+           CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
+           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text),
+           CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text),
+           CAST(excluded.owner AS text)))
 RETURNING id;
 
 -- declare_tasks (now, declared[0], declared[1], declared[2], declared[3], declared[4])
@@ -862,10 +868,11 @@ LIMIT 1 OFFSET $3;
 
 -- end_batches (now, asked[0])
 UPDATE rowlock.batches
-SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-                 WHEN (SELECT sum(n.failed) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'failed'
-                 WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'cancelled'
-                 ELSE 'succeeded' END,
+SET state = CASE
+        WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+        WHEN (SELECT sum(n.failed) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'failed'
+        WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN 'cancelled'
+        ELSE 'succeeded' END,
     started_at = coalesce(started_at, coalesce($1, statement_timestamp())), finished_at = coalesce($1, statement_timestamp()), reopened_at = NULL, ended_once = TRUE
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id)))
 RETURNING CAST(id AS text) AS id, on_end;
@@ -1152,7 +1159,8 @@ DELETE FROM rowlock.set_aside
 WHERE again_at < (coalesce($1, statement_timestamp()) + (-3600) * interval '1 second')
    OR coalesce((SELECT 1 FROM rowlock.jobs_live j WHERE j.id = rowlock.set_aside.id),
                (SELECT 1 FROM rowlock.batches b WHERE b.id = rowlock.set_aside.id AND b.finished_at IS NULL),
-               CASE WHEN doing = 'prune' THEN (SELECT 1 FROM rowlock.jobs_finished f WHERE f.id = rowlock.set_aside.id LIMIT 1) END)
+               CASE WHEN doing = 'prune'
+                    THEN (SELECT 1 FROM rowlock.jobs_finished f WHERE f.id = rowlock.set_aside.id LIMIT 1) END)
       IS NULL;
 
 -- forget_links (now)
@@ -1226,8 +1234,8 @@ WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > coale
 UPDATE rowlock.jobs_live
 SET started_at = CASE WHEN locked_by = 'redis-unread' THEN coalesce($1, statement_timestamp()) ELSE started_at END,
     locked_by = 'redis-read', heartbeat_at = coalesce($1, statement_timestamp()), lease_expires_at = (coalesce($1, statement_timestamp()) + ($2) * interval '1 second'),
-    progress = greatest(coalesce(rowlock.jobs_live.progress, 0), told.progress), phase = told.phase, message = told.message,
-    updated_at = coalesce($1, statement_timestamp())
+    progress = greatest(coalesce(rowlock.jobs_live.progress, 0), told.progress),
+    phase = told.phase, message = told.message, updated_at = coalesce($1, statement_timestamp())
 FROM unnest($3::text[]::uuid[], $4::text[]::uuid[], $5::integer[], $6::text[], $7::text[]) AS told(id, token, progress, phase, message)
 WHERE rowlock.jobs_live.id = told.id AND lease_token = told.token AND state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read')
@@ -1598,7 +1606,8 @@ LIMIT $5;
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
        s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds,
-       CASE WHEN s.starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.starts_at END AS starts_at, CASE WHEN s.ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.ends_at END AS ends_at, s.origin, CASE WHEN s.paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.paused_at END AS paused_at, CASE WHEN s.retired_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.retired_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.retired_at END AS retired_at,
+       CASE WHEN s.starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.starts_at END AS starts_at, CASE WHEN s.ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.ends_at END AS ends_at, s.origin,
+       CASE WHEN s.paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.paused_at END AS paused_at, CASE WHEN s.retired_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.retired_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.retired_at END AS retired_at,
        CASE WHEN s.last_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.last_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.last_tick END AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, s.problem,
        (SELECT j.state FROM rowlock.jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
@@ -1674,8 +1683,8 @@ FOR UPDATE;
 
 -- lock_due (now, left_out[0], left_out[1], left_out[2], n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now,
-       CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
+       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick,
+       CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
 FROM rowlock.schedules s
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= coalesce($1, statement_timestamp()) AND NOT (zone || ' ' || rule || ' ' || id
      = ANY(ARRAY(SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
@@ -1746,8 +1755,8 @@ FOR UPDATE SKIP LOCKED;
 
 -- lock_schedule (now, id)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now,
-       CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
+       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick,
+       CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
 FROM rowlock.schedules s
 WHERE id = $2
 FOR UPDATE;
@@ -2228,7 +2237,8 @@ WHERE a.id = $1;
 
 -- open_batches (batch_id, now, n)
 SELECT CAST(id AS text) AS id FROM rowlock.batches b
-WHERE finished_at IS NULL AND id > $1 AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = b.id AND coalesce(a.again_at > coalesce($2, statement_timestamp()), TRUE)) IS NULL
+WHERE finished_at IS NULL AND id > $1
+  AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = b.id AND coalesce(a.again_at > coalesce($2, statement_timestamp()), TRUE)) IS NULL
 ORDER BY b.id
 LIMIT $3;
 
@@ -2310,7 +2320,7 @@ ORDER BY expires_at
 LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
--- panel_marks (now)
+-- panel_marks (now, most, n)
 SELECT 'audit' AS panel, CAST(coalesce((SELECT max(id) FROM rowlock.audit), 0) AS text) AS mark
 UNION ALL
 SELECT 'failures', CAST((SELECT max(finished_at) FROM rowlock.attempts) AS text)
@@ -2330,7 +2340,25 @@ SELECT 'sources', count(*) || ':' || count(paused_until) || ':' || count(opened_
 FROM rowlock.sources
 UNION ALL
 SELECT 'batches', (SELECT CAST(id AS text) FROM rowlock.batches ORDER BY id DESC LIMIT 1) || ':'
-       || (SELECT count(*) FROM rowlock.batches WHERE finished_at IS NULL);
+       || (SELECT count(*) FROM rowlock.batches WHERE finished_at IS NULL)
+UNION ALL
+SELECT 'queues', count(*) || ':' || coalesce(max(CAST(paused_at AS text)), '')
+FROM rowlock.queues WHERE paused_at IS NOT NULL
+UNION ALL
+SELECT 'jobs',
+       (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_live LIMIT $2) live) || ':'
+       || (SELECT count(*) FROM (
+               SELECT 1 FROM rowlock.jobs_live j WHERE NOT j.ready AND j.state <> 'running' LIMIT $2) waiting) || ':'
+       || (SELECT count(*) || ':' || coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_live j WHERE j.state = 'running' LIMIT $2) running) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_live j ORDER BY j.id DESC LIMIT $3) newest) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_finished j ORDER BY j.id DESC LIMIT $3) finished) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_finished j WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $3) dead) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock.jobs_finished j WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $3) cancelled);
 
 -- partitions
 SELECT c.relname
@@ -2646,76 +2674,6 @@ WHERE id IN (
     FOR UPDATE OF j SKIP LOCKED)
 RETURNING id;
 
--- queue_counts (lanes, each, waiting)
-WITH RECURSIVE plain (queue, task, priority, run_after) AS (
-    SELECT queue, task, priority, run_after FROM (
-        SELECT j.queue, j.task, j.priority, j.run_after
-        FROM rowlock.jobs_live j
-        WHERE j.ready AND j.source IS NULL
-        ORDER BY j.queue, j.task, j.priority, j.id
-        LIMIT 1) first
-    UNION ALL
-    SELECT j.queue, j.task, j.priority, j.run_after
-    FROM plain h
-    JOIN rowlock.jobs_live j ON j.id = (
-        SELECT n.id
-        FROM rowlock.jobs_live n
-        WHERE n.ready AND n.source IS NULL
-          AND (n.queue, n.task, n.priority, n.id)
-              > (h.queue, h.task, h.priority, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY n.queue, n.task, n.priority, n.id
-        LIMIT 1)
-), sourced (queue, task, priority, run_after) AS (
-    SELECT queue, task, priority, run_after FROM (
-        SELECT j.queue, j.task, j.priority, j.run_after
-        FROM rowlock.jobs_live j
-        WHERE j.ready AND j.source IS NOT NULL
-        ORDER BY j.queue, j.task, j.priority, j.source, j.id
-        LIMIT 1) first
-    UNION ALL
-    SELECT j.queue, j.task, j.priority, j.run_after
-    FROM sourced h
-    JOIN rowlock.jobs_live j ON j.id = coalesce(
-        (SELECT n.id FROM rowlock.jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL
-           AND n.queue = h.queue AND n.task = h.task AND n.priority > h.priority
-         ORDER BY n.priority, n.source, n.id LIMIT 1),
-        (SELECT n.id FROM rowlock.jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue = h.queue AND n.task > h.task
-         ORDER BY n.task, n.priority, n.source, n.id LIMIT 1),
-        (SELECT n.id FROM rowlock.jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue > h.queue
-         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1))
-), lane (queue, task) AS (
-    SELECT found.queue, found.task
-    FROM (
-        SELECT * FROM (SELECT queue, task FROM plain LIMIT $1) a
-        UNION
-        SELECT * FROM (SELECT queue, task FROM sourced LIMIT $1) b) found
-)
-SELECT lane.queue AS queue, 'ready' AS kind,
-       (SELECT count(*) FROM (
-            SELECT 1 FROM rowlock.jobs_live j
-            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.id LIMIT $2) found)
-       + (SELECT count(*) FROM (
-            SELECT 1 FROM rowlock.jobs_live j
-            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.source, j.id LIMIT $2) found) AS number
-FROM lane
-UNION ALL
-SELECT queue, 'waiting', count(*)
-FROM (
-    SELECT j.queue FROM rowlock.jobs_live j
-    WHERE NOT j.ready AND j.state <> 'running'
-    ORDER BY j.run_after
-    LIMIT $3) due
-GROUP BY queue
-UNION ALL
-SELECT queue, 'running', count(*) FROM rowlock.jobs_live WHERE state = 'running' GROUP BY queue
-UNION ALL
-SELECT name, 'paused', 1 FROM rowlock.queues WHERE paused_at IS NOT NULL;
-
 -- read_alerts
 SELECT rule, subject, value, text, CASE WHEN true_since > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN true_since < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE true_since END AS true_since, CASE WHEN false_since > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN false_since < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE false_since END AS false_since,
        CASE WHEN fired_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN fired_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE fired_at END AS fired_at, CASE WHEN told_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN told_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE told_at END AS told_at, repeats
@@ -2798,37 +2756,6 @@ WHERE j.ready AND j.id > $3
 ORDER BY j.id
 LIMIT $4;
 
--- recent_jobs (n, known[0])
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_live j ORDER BY j.id DESC LIMIT $1) newest
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_live j WHERE j.state = 'running' ORDER BY j.id DESC LIMIT $1) running
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_finished j ORDER BY j.id DESC LIMIT $1) finished
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_finished j
-    WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $1) dead
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_finished j
-    WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $1) cancelled
-UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_live j
-WHERE j.id = ANY(ARRAY(SELECT known.id FROM unnest($2::text[]::uuid[]) AS known(id)))
-UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END AS at FROM rowlock.jobs_finished j
-WHERE j.id = ANY(ARRAY(SELECT known.id FROM unnest($2::text[]::uuid[]) AS known(id)));
-
 -- record_attempts (now, ended[0], ended[1], ended[2], ended[3], ended[4])
 INSERT INTO rowlock.attempts (
     job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message, traceback)
@@ -2893,8 +2820,8 @@ DELETE FROM rowlock.workers WHERE id = $1;
 UPDATE rowlock.batches
 SET state = 'running', finished_at = NULL, reopened_at = coalesce($1, statement_timestamp()),
     cancelled_at = CASE
-        WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0 THEN cancelled_at
-        END
+        WHEN (SELECT sum(n.cancelled) FROM rowlock.batch_counts n WHERE n.batch_id = rowlock.batches.id) > 0
+        THEN cancelled_at END
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))) AND finished_at IS NOT NULL;
 
 -- request_cancel (now, asked[0])
@@ -3081,8 +3008,9 @@ FROM rowlock.sources
 WHERE name = $2 AND (NOT enabled OR paused_until > coalesce($1, statement_timestamp()));
 
 -- source_known (name, class_name)
-SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM rowlock.sources WHERE name = $1 OR name = $2)
-            OR EXISTS (SELECT 1 FROM rowlock.jobs_live WHERE source = $1 OR split_part(source, ':', 1) = $1);
+SELECT 1 AS known
+WHERE EXISTS (SELECT 1 FROM rowlock.sources WHERE name = $1 OR name = $2)
+   OR EXISTS (SELECT 1 FROM rowlock.jobs_live WHERE source = $1 OR split_part(source, ':', 1) = $1);
 
 -- source_levels (now, n)
 SELECT s.name,
@@ -3444,8 +3372,8 @@ RETURNING CAST(job_id AS text) AS job_id;
 
 -- written_ahead (now, ahead, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick, CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now,
-       CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
+       CASE WHEN starts_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN starts_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE starts_at END AS starts_at, CASE WHEN ends_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN ends_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE ends_at END AS ends_at, CASE WHEN s.next_tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN s.next_tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE s.next_tick END AS next_tick,
+       CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN coalesce($1, statement_timestamp()) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE coalesce($1, statement_timestamp()) END AS now, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at
 FROM rowlock.schedules s
 WHERE updated_at > (coalesce($1, statement_timestamp()) + ($2) * interval '1 second')
 ORDER BY id

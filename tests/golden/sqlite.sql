@@ -435,7 +435,8 @@ WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'run
 GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
-UPDATE rowlock_batches SET cancelled_at = coalesce(cancelled_at, ?1), sealed_at = coalesce(sealed_at, ?1), reopened_at = NULL
+UPDATE rowlock_batches
+SET cancelled_at = coalesce(cancelled_at, ?1), sealed_at = coalesce(sealed_at, ?1), reopened_at = NULL
 WHERE id = ?2 AND finished_at IS NULL
 RETURNING CAST(id AS text) AS id;
 
@@ -541,7 +542,8 @@ SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_live j WHERE j.parent_i
      + (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_finished j WHERE j.parent_id = ?1 LIMIT ?2) first) AS number;
 
 -- counted_below_zero (asked)
-SELECT CAST(n.batch_id AS text) AS batch_id, CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
+SELECT CAST(n.batch_id AS text) AS batch_id,
+       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
        CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
 FROM rowlock_batch_counts n
 WHERE n.batch_id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked)
@@ -635,18 +637,22 @@ WHERE rowlock_schedules.origin = excluded.origin
        OR (rowlock_schedules.task, CAST(rowlock_schedules.args AS text), rowlock_schedules.rule, rowlock_schedules.zone,
            rowlock_schedules.missed, rowlock_schedules.missed_most, rowlock_schedules.missed_seconds, rowlock_schedules.overlap,
            rowlock_schedules.jitter_seconds, rowlock_schedules.starts_at, rowlock_schedules.ends_at,
-           CAST(rowlock_schedules.queue AS text), CAST(rowlock_schedules.priority AS text), CAST(rowlock_schedules.max_attempts AS text),
-           CAST(rowlock_schedules.backoff AS text), CAST(rowlock_schedules.timeout_seconds AS text), CAST(rowlock_schedules.source AS text),
-           CAST(rowlock_schedules.on_success AS text), CAST(rowlock_schedules.on_dead AS text), CAST(rowlock_schedules.on_lost AS text),
-           CAST(rowlock_schedules.keep_seconds AS text), CAST(rowlock_schedules.owner AS text))
+           CAST(rowlock_schedules.queue AS text), CAST(rowlock_schedules.priority AS text),
+           CAST(rowlock_schedules.max_attempts AS text), CAST(rowlock_schedules.backoff AS text),
+           CAST(rowlock_schedules.timeout_seconds AS text), CAST(rowlock_schedules.source AS text),
+           CAST(rowlock_schedules.on_success AS text), CAST(rowlock_schedules.on_dead AS text),
+           CAST(rowlock_schedules.on_lost AS text), CAST(rowlock_schedules.keep_seconds AS text),
+           CAST(rowlock_schedules.owner AS text))
           IS NOT DISTINCT FROM
           (excluded.task, CAST(excluded.args AS text), excluded.rule, excluded.zone,
            excluded.missed, excluded.missed_most, excluded.missed_seconds, excluded.overlap,
            excluded.jitter_seconds, excluded.starts_at, excluded.ends_at,
-           CAST(excluded.queue AS text), CAST(excluded.priority AS text), CAST(excluded.max_attempts AS text),
-           CAST(excluded.backoff AS text), CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
-           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text), CAST(excluded.on_lost AS text),
-           CAST(excluded.keep_seconds AS text), CAST(excluded.owner AS text)))
+           CAST(excluded.queue AS text), CAST(excluded.priority AS text),
+           CAST(excluded.max_attempts AS text), CAST(excluded.backoff AS text),
+           CAST(excluded.timeout_seconds AS text), CAST(excluded.source AS text),
+           CAST(excluded.on_success AS text), CAST(excluded.on_dead AS text),
+           CAST(excluded.on_lost AS text), CAST(excluded.keep_seconds AS text),
+           CAST(excluded.owner AS text)))
 RETURNING id;
 
 -- declare_tasks (now, declared)
@@ -793,10 +799,11 @@ LIMIT 1 OFFSET ?3;
 
 -- end_batches (now, asked)
 UPDATE rowlock_batches
-SET state = CASE WHEN cancelled_at IS NOT NULL THEN 'cancelled'
-                 WHEN (SELECT sum(n.failed) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'failed'
-                 WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'cancelled'
-                 ELSE 'succeeded' END,
+SET state = CASE
+        WHEN cancelled_at IS NOT NULL THEN 'cancelled'
+        WHEN (SELECT sum(n.failed) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'failed'
+        WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN 'cancelled'
+        ELSE 'succeeded' END,
     started_at = coalesce(started_at, ?1), finished_at = ?1, reopened_at = NULL, ended_once = TRUE
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked)
 RETURNING CAST(id AS text) AS id, on_end;
@@ -1029,7 +1036,8 @@ DELETE FROM rowlock_set_aside
 WHERE again_at < (?1 + (-3600))
    OR coalesce((SELECT 1 FROM rowlock_jobs_live j WHERE j.id = rowlock_set_aside.id),
                (SELECT 1 FROM rowlock_batches b WHERE b.id = rowlock_set_aside.id AND b.finished_at IS NULL),
-               CASE WHEN doing = 'prune' THEN (SELECT 1 FROM rowlock_jobs_finished f WHERE f.id = rowlock_set_aside.id LIMIT 1) END)
+               CASE WHEN doing = 'prune'
+                    THEN (SELECT 1 FROM rowlock_jobs_finished f WHERE f.id = rowlock_set_aside.id LIMIT 1) END)
       IS NULL;
 
 -- forget_links (now)
@@ -1191,8 +1199,8 @@ WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > ?2, T
 UPDATE rowlock_jobs_live
 SET started_at = CASE WHEN locked_by = 'redis-unread' THEN ?1 ELSE started_at END,
     locked_by = 'redis-read', heartbeat_at = ?1, lease_expires_at = (?1 + (?2)),
-    progress = max(coalesce(rowlock_jobs_live.progress, 0), told.progress), phase = told.phase, message = told.message,
-    updated_at = ?1
+    progress = max(coalesce(rowlock_jobs_live.progress, 0), told.progress),
+    phase = told.phase, message = told.message, updated_at = ?1
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS token, value ->> 2 AS progress, value ->> 3 AS phase, value ->> 4 AS message FROM json_each(?3)) AS told
 WHERE rowlock_jobs_live.id = told.id AND lease_token = told.token AND +state = 'running'
   AND locked_by IN ('redis-unread', 'redis-read')
@@ -1570,7 +1578,8 @@ LIMIT ?3;
 -- list_schedules (now, id, only, n)
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
        s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.starts_at, 'unixepoch'), s.starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.ends_at, 'unixepoch'), s.ends_at) AS ends_at, s.origin, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.paused_at, 'unixepoch'), s.paused_at) AS paused_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.retired_at, 'unixepoch'), s.retired_at) AS retired_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.starts_at, 'unixepoch'), s.starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.ends_at, 'unixepoch'), s.ends_at) AS ends_at, s.origin,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.paused_at, 'unixepoch'), s.paused_at) AS paused_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.retired_at, 'unixepoch'), s.retired_at) AS retired_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.last_tick, 'unixepoch'), s.last_tick) AS last_tick, CAST(coalesce(k.job_id, s.last_job) AS text) AS last_job,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, s.problem,
        (SELECT j.state FROM rowlock_jobs j WHERE j.id = coalesce(k.job_id, s.last_job) LIMIT 1) AS last_state,
@@ -1645,8 +1654,8 @@ ORDER BY name;
 
 -- lock_due (now, left_out, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= ?1 AND NOT (zone || ' ' || rule || ' ' || id
      IN (SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
@@ -1704,8 +1713,8 @@ WHERE j.id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1
 
 -- lock_schedule (now, id)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
 WHERE id = ?2;
 
@@ -2152,7 +2161,8 @@ WHERE a.id = ?1;
 
 -- open_batches (batch_id, now, n)
 SELECT CAST(id AS text) AS id FROM rowlock_batches b
-WHERE finished_at IS NULL AND id > ?1 AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = b.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL
+WHERE finished_at IS NULL AND id > ?1
+  AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = b.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL
 ORDER BY b.id
 LIMIT ?3;
 
@@ -2229,7 +2239,7 @@ WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= ?1 AND (SE
 ORDER BY expires_at
 LIMIT ?3;
 
--- panel_marks (now)
+-- panel_marks (now, most, n)
 SELECT 'audit' AS panel, CAST(coalesce((SELECT max(id) FROM rowlock_audit), 0) AS text) AS mark
 UNION ALL
 SELECT 'failures', CAST((SELECT max(finished_at) FROM rowlock_attempts) AS text)
@@ -2249,7 +2259,25 @@ SELECT 'sources', count(*) || ':' || count(paused_until) || ':' || count(opened_
 FROM rowlock_sources
 UNION ALL
 SELECT 'batches', (SELECT CAST(id AS text) FROM rowlock_batches ORDER BY id DESC LIMIT 1) || ':'
-       || (SELECT count(*) FROM rowlock_batches WHERE finished_at IS NULL);
+       || (SELECT count(*) FROM rowlock_batches WHERE finished_at IS NULL)
+UNION ALL
+SELECT 'queues', count(*) || ':' || coalesce(max(CAST(paused_at AS text)), '')
+FROM rowlock_queues WHERE paused_at IS NOT NULL
+UNION ALL
+SELECT 'jobs',
+       (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_live LIMIT ?2) live) || ':'
+       || (SELECT count(*) FROM (
+               SELECT 1 FROM rowlock_jobs_live j WHERE NOT j.ready AND j.state <> 'running' LIMIT ?2) waiting) || ':'
+       || (SELECT count(*) || ':' || coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_live j WHERE j.state = 'running' LIMIT ?2) running) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_live j ORDER BY j.id DESC LIMIT ?3) newest) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_finished j ORDER BY j.rowid DESC LIMIT ?3) finished) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_finished j WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?3) dead) || ':'
+       || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
+               SELECT j.updated_at FROM rowlock_jobs_finished j WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?3) cancelled);
 
 -- pause_queue (name, now)
 INSERT INTO rowlock_queues (name, paused_at) VALUES (?1, ?2)
@@ -2488,76 +2516,6 @@ WHERE id IN (
     ORDER BY j.id)
 RETURNING id;
 
--- queue_counts (lanes, each, waiting)
-WITH RECURSIVE plain (queue, task, priority, run_after) AS (
-    SELECT queue, task, priority, run_after FROM (
-        SELECT j.queue, j.task, j.priority, j.run_after
-        FROM rowlock_jobs_live j
-        WHERE j.ready AND j.source IS NULL
-        ORDER BY j.queue, j.task, j.priority, j.id
-        LIMIT 1) first
-    UNION ALL
-    SELECT j.queue, j.task, j.priority, j.run_after
-    FROM plain h
-    JOIN rowlock_jobs_live j ON j.id = (
-        SELECT n.id
-        FROM rowlock_jobs_live n
-        WHERE n.ready AND n.source IS NULL
-          AND (n.queue, n.task, n.priority, n.id)
-              > (+h.queue, +h.task, +h.priority, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY n.queue, n.task, n.priority, n.id
-        LIMIT 1)
-), sourced (queue, task, priority, run_after) AS (
-    SELECT queue, task, priority, run_after FROM (
-        SELECT j.queue, j.task, j.priority, j.run_after
-        FROM rowlock_jobs_live j
-        WHERE j.ready AND j.source IS NOT NULL
-        ORDER BY j.queue, j.task, j.priority, j.source, j.id
-        LIMIT 1) first
-    UNION ALL
-    SELECT j.queue, j.task, j.priority, j.run_after
-    FROM sourced h
-    JOIN rowlock_jobs_live j ON j.id = coalesce(
-        (SELECT n.id FROM rowlock_jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL
-           AND n.queue = +h.queue AND n.task = +h.task AND n.priority > +h.priority
-         ORDER BY n.priority, n.source, n.id LIMIT 1),
-        (SELECT n.id FROM rowlock_jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue = +h.queue AND n.task > +h.task
-         ORDER BY n.task, n.priority, n.source, n.id LIMIT 1),
-        (SELECT n.id FROM rowlock_jobs_live n
-         WHERE n.ready AND n.source IS NOT NULL AND n.queue > +h.queue
-         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1))
-), lane (queue, task) AS (
-    SELECT +found.queue, +found.task
-    FROM (
-        SELECT * FROM (SELECT queue, task FROM plain LIMIT ?1) a
-        UNION
-        SELECT * FROM (SELECT queue, task FROM sourced LIMIT ?1) b) found
-)
-SELECT lane.queue AS queue, 'ready' AS kind,
-       (SELECT count(*) FROM (
-            SELECT 1 FROM rowlock_jobs_live j
-            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.id LIMIT ?2) found)
-       + (SELECT count(*) FROM (
-            SELECT 1 FROM rowlock_jobs_live j
-            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY j.priority, j.source, j.id LIMIT ?2) found) AS number
-FROM lane
-UNION ALL
-SELECT queue, 'waiting', count(*)
-FROM (
-    SELECT j.queue FROM rowlock_jobs_live j
-    WHERE NOT j.ready AND j.state <> 'running'
-    ORDER BY j.run_after
-    LIMIT ?3) due
-GROUP BY queue
-UNION ALL
-SELECT queue, 'running', count(*) FROM rowlock_jobs_live WHERE state = 'running' GROUP BY queue
-UNION ALL
-SELECT name, 'paused', 1 FROM rowlock_queues WHERE paused_at IS NOT NULL;
-
 -- read_alerts
 SELECT rule, subject, value, text, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', true_since, 'unixepoch'), true_since) AS true_since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', false_since, 'unixepoch'), false_since) AS false_since,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', fired_at, 'unixepoch'), fired_at) AS fired_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', told_at, 'unixepoch'), told_at) AS told_at, repeats
@@ -2651,37 +2609,6 @@ WHERE j.ready AND j.id > ?2
 ORDER BY j.id
 LIMIT ?3;
 
--- recent_jobs (n, known)
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_live j ORDER BY j.id DESC LIMIT ?1) newest
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_live j WHERE j.state = 'running' ORDER BY j.id DESC LIMIT ?1) running
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_finished j ORDER BY j.rowid DESC LIMIT ?1) finished
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_finished j
-    WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?1) dead
-UNION ALL
-SELECT * FROM (
-    SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_finished j
-    WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?1) cancelled
-UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_live j
-WHERE j.id IN (SELECT known.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS known)
-UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.queue, j.state, j.owner, j.attempt, j.progress, j.error_code,
-           coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.updated_at, 'unixepoch'), j.updated_at) AS at FROM rowlock_jobs_finished j
-WHERE j.id IN (SELECT known.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS known);
-
 -- record_attempts (now, ended)
 INSERT INTO rowlock_attempts (
     job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message, traceback)
@@ -2746,8 +2673,8 @@ DELETE FROM rowlock_workers WHERE id = ?1;
 UPDATE rowlock_batches
 SET state = 'running', finished_at = NULL, reopened_at = ?1,
     cancelled_at = CASE
-        WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0 THEN cancelled_at
-        END
+        WHEN (SELECT sum(n.cancelled) FROM rowlock_batch_counts n WHERE n.batch_id = rowlock_batches.id) > 0
+        THEN cancelled_at END
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked) AND finished_at IS NOT NULL;
 
 -- request_cancel (now, asked)
@@ -2934,8 +2861,9 @@ FROM rowlock_sources
 WHERE name = ?2 AND (NOT enabled OR paused_until > ?1);
 
 -- source_known (name, class_name)
-SELECT 1 AS known WHERE EXISTS (SELECT 1 FROM rowlock_sources WHERE name = ?1 OR name = ?2)
-            OR EXISTS (SELECT 1 FROM rowlock_jobs_live WHERE source = ?1 OR substr(source, 1, instr(source || ':', ':') - 1) = ?1);
+SELECT 1 AS known
+WHERE EXISTS (SELECT 1 FROM rowlock_sources WHERE name = ?1 OR name = ?2)
+   OR EXISTS (SELECT 1 FROM rowlock_jobs_live WHERE source = ?1 OR substr(source, 1, instr(source || ':', ':') - 1) = ?1);
 
 -- source_levels (now, n)
 SELECT s.name,
@@ -3286,8 +3214,8 @@ RETURNING CAST(job_id AS text) AS job_id;
 
 -- written_ahead (now, ahead, n)
 SELECT id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', starts_at, 'unixepoch'), starts_at) AS starts_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ends_at, 'unixepoch'), ends_at) AS ends_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', s.next_tick, 'unixepoch'), s.next_tick) AS next_tick,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at
 FROM rowlock_schedules s
 WHERE updated_at > (?1 + (?2))
 ORDER BY id

@@ -19,7 +19,7 @@ from rowlock.store.engine.store import StoreOptions, redact
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import settle
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 from support.race_proxy import Proxy
 from support.server import PostgresServer
 
@@ -40,7 +40,7 @@ async def cancel(store: Store) -> None:
 
 
 async def read(store: Store) -> None:
-    await store.run(reads.get(new_id()))
+    await store.run(job_rows.get(new_id()))
 
 
 async def fetch(store: Store) -> None:
@@ -242,7 +242,7 @@ async def test_a_connection_whose_cancelled_begin_takes_effect_later_is_not_hand
             job_id = new_id()
             async with store.transaction() as session:
                 await session.run(enqueue_jobs.enqueue([(job_id, "{}")], NewJob(task="t")))
-            assert await store.run(reads.get(job_id)) is not None, "what was committed is not there"
+            assert await store.run(job_rows.get(job_id)) is not None, "what was committed is not there"
         finally:
             await store.close()
 

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import pytest
 
-from rowlock.store.engine.postgres import connections
+from rowlock.store.engine.postgres import connections, connector
 from rowlock.store.engine.postgres.connections import Connections
 from rowlock.store.engine.postgres.connector import Connector
+from rowlock.store.engine.postgres.errors import TROUBLE
 from rowlock.store.engine.store import StoreOptions
 
 
@@ -86,6 +88,21 @@ async def test_a_failed_connect_takes_up_no_room(postgres_url: str) -> None:
     for _ in range(3):
         with pytest.raises(OSError, match="Connect"):
             await nowhere.take(1)
+
+
+async def test_a_connection_that_is_closed_before_its_settings_are_made_counts_as_broken(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = connector.dial
+
+    async def closed_at_once(url: str, **options: Any) -> Any:
+        connection = await opened(url, **options)
+        connection.terminate()
+        return connection
+
+    monkeypatch.setattr(connector, "dial", closed_at_once)
+    with pytest.raises(TROUBLE):
+        await Connector(postgres_url, StoreOptions(), {}).connect(5)
 
 
 async def test_connections_that_stay_unused_are_closed(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from rowlock.api.access import own_jobs, tokens
 from rowlock.api.access.auth import Authenticator
 from rowlock.api.access.own_jobs import Owner
 from rowlock.api.access.sender import Asker
+from rowlock.api.live.panels import Panels
 from rowlock.api.live.reader import Feed
-from rowlock.api.live.snapshots import Changes
 from rowlock.api.problems import UNUSABLE, Refusal
 from rowlock.client.client import Client
 from rowlock.client.open_stores import Stores
@@ -43,7 +43,7 @@ class Service:
         self.zone = ZoneInfo(self.settings.zone)
         self.feed = Feed(client.store)
         self.snapshots = Snapshots(self.look)
-        self.changes = Changes(client.store, self.snapshots.changed)
+        self.panels = Panels(client.store)
         self.results = client.results
         self.metrics = DatabaseMeter(self.look, self.snapshots, counted)
         self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))
@@ -64,7 +64,7 @@ class Service:
     async def close(self) -> None:
         """Stop reading, and close what was opened for it."""
         await self.feed.close()
-        await self.changes.close()
+        await self.panels.close()
         await self._readers.close()
 
     async def run(self, operation: Operation[T]) -> T:

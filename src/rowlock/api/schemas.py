@@ -21,7 +21,6 @@ from rowlock.core.job import Attempt, Job
 from rowlock.core.states import FINAL, State
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.read.explain import Explanation
-from rowlock.store.read.live import Change
 
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL can neither store nor compare text with a NUL character
 
@@ -226,7 +225,7 @@ def _told(about: Event | Job, kind: str, job_id: str, at: datetime, zone: ZoneIn
     }
 
 
-def standing(job: Event | Job | Change) -> dict[str, Any]:
+def standing(job: Event | Job) -> dict[str, Any]:
     """How a job stands, as every message about it has it."""
     return {
         "status": STATUS[job.state],

@@ -15,7 +15,7 @@ from rowlock.core.errors import NotAllowed
 from rowlock.core.states import State
 from rowlock.store import audit
 from rowlock.store.audit import Actor
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 
 PAGE = 100  # letters of one reply: all of them together are kept (replies.py)
 
@@ -69,7 +69,7 @@ async def republish(app: Client, streams: Streams, found: Letter, actor: Actor) 
     leaves a letter that can be republished or dropped again."""
     if found.job_id is None:
         raise NotAllowed(f"dead letter {found.id} names no job ({found.reason}), so no job can be published again")
-    job = await app.perform(reads.get(found.job_id))
+    job = await app.perform(job_rows.get(found.job_id))
     if job is None:
         raise NotAllowed(f"dead letter {found.id} names job {found.job_id}, but there is no such job")
     task = app.registry.elsewhere().get(job.task)

@@ -236,7 +236,7 @@ def given_back(job: Claimed, error: BaseException) -> Released:
         raise error
     after = random.uniform(0.5, 1.0) * (1 + job.disconnects_in_row)
     cause = error
-    while isinstance(cause, BaseExceptionGroup):  # all of its members say that the transaction was undone
+    while isinstance(cause, BaseExceptionGroup):  # all of its members mean that the transaction was undone
         cause = cause.exceptions[0]
     reason = clean(f"its transaction was rolled back: {describe(cause)}")
     log.warning("Job %s (%s) starts again in %.1f s, without using a try: %s", job.id, job.task, after, reason)

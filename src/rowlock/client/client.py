@@ -47,7 +47,7 @@ from rowlock.store.engine.store import Runs, Session, Store, StoreOptions, absol
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs import settle
-from rowlock.store.read import reads, search
+from rowlock.store.read import job_rows, search
 from rowlock.store.read.counts import Stats, read_stats
 from rowlock.store.read.explain import Explanation, explain
 from rowlock.store.read.filter import JobFilter
@@ -158,7 +158,7 @@ class Client:
             function,
             task_options(**options),
         )
-        task.shared()  # mistakes in follow-ups that are known by now are told here
+        task.shared()  # raises for mistakes in follow-ups that are already registered
         self.registry.add(task)
         return task
 
@@ -222,11 +222,11 @@ class Client:
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """The attempts of a job that did not succeed, in order."""
-        return await self.perform(reads.attempts(job_id_of(job_id)))
+        return await self.perform(job_rows.attempts(job_id_of(job_id)))
 
     async def job(self, job_id: str) -> JobHandle[Any]:
         """Read one job; JobNotFound when there is none."""
-        row = await self.perform(reads.get(job_id_of(job_id)))
+        row = await self.perform(job_rows.get(job_id_of(job_id)))
         if row is None:
             raise JobNotFound(str(job_id))
         return self._shown(row)
@@ -267,7 +267,7 @@ class Client:
     async def retry(self, job_id: str, *, tries: int = 1) -> JobHandle[Any]:
         """Put a dead or cancelled job back with `tries` more tries; its id, attempt and history stay."""
         if not await self.perform(retries.retry([job_id_of(job_id)], tries)):
-            row = await self.perform(reads.get(job_id_of(job_id)))
+            row = await self.perform(job_rows.get(job_id_of(job_id)))
             if row is None:
                 raise JobNotFound(str(job_id))
             if row.state in (State.DEAD, State.CANCELLED):
@@ -428,13 +428,13 @@ class Client:
 
     async def place(self, connection: Any = None) -> Runs:
         """Where an operation of the running code is to run: on the caller's `connection`; else in the transaction that
-        the code is in; else in the store of this event loop, in a transaction of its own."""
+        the code is in; else in the store of this event loop, in a new transaction."""
         if connection is not None:
             return callers_connection.OnConnection(connection, self.clock)
         return joined(self) or self._stores.opened() or await self._stores.get()
 
     async def perform(self, op: Operation[T]) -> T:
-        """Run an operation in the transaction that the code is in, else in a transaction of its own."""
+        """Run an operation in the transaction that the code is in, else in a new one."""
         return await (await self.place()).run(op)
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:

@@ -37,7 +37,7 @@ class App(Opens, Protocol):
     def results(self) -> Results: ...
 
 
-class Told:
+class Awaited:
     """What `ctx.progress()` returns. Awaiting it does nothing: async handlers may write `await`, sync ones need not."""
 
     def __await__(self) -> Generator[None, None, None]:
@@ -107,7 +107,7 @@ class Context:
             return logging.LoggerAdapter(logger, extra)
         return KeptLog(logger, extra, self._keep_line)
 
-    def progress(self, percent: int | None = None, phase: str | None = None, message: str | None = None) -> Told:
+    def progress(self, percent: int | None = None, phase: str | None = None, message: str | None = None) -> Awaited:
         """Report progress (0–100). It is written at most four times a second; the latest report wins."""
         if percent is not None and not 0 <= percent <= 100:
             raise InvalidArguments(f"progress must be between 0 and 100, not {percent!r}")
@@ -115,7 +115,7 @@ class Context:
             raise LeaseLost(f"job {self.job_id} is no longer held by this attempt", self.job_id, self.token)
         if self._report:
             self._report(None if percent is None else int(percent), phase, message)
-        return Told()
+        return Awaited()
 
     def result_file(self, name: str) -> Path:
         """The path to which the handler writes the job's result file. When the attempt succeeds, the file and its

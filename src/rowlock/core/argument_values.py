@@ -2,7 +2,7 @@
 
 A message seldom has a value as it was given. It may hold its `repr`, its JSON or its form in a URL, in other capitals,
 or a shortened piece of it. So text and values are both brought to a plain form before they are compared: escapes are
-decoded, capitals are small letters, and all that stands between letters and digits is one space. In this form a text
+decoded, capitals are small letters, and everything between letters and digits is one space. In this form a text
 may hold
 
 - no eight characters in a row that a value has,
@@ -21,7 +21,7 @@ from html import unescape
 from rowlock.core.error_text import HIDDEN
 
 RUN = 8  # characters in a row that no text may share with a value
-WORD = 4  # a whole value of this many characters is removed from inside of words; a shorter one as a word of its own
+WORD = 4  # a whole value of this many characters is removed from inside of words; a shorter one only as a whole word
 PASSES = 4  # a text may be escaped more than once: the JSON of a URL in a repr
 
 _ESCAPE = re.compile(
@@ -79,7 +79,7 @@ class ArgumentValues:
                     yield at, at + size
 
     def _pieces(self, letters: str, places: Sequence[tuple[int, int]], text: str) -> Iterator[tuple[int, int]]:
-        """What stands before and after each mark of something left out."""
+        """The text before and after each mark of something left out."""
         joined = self._joined
         for at, letter in enumerate(letters):
             if letter == " " and _LEFT_OUT.search(text, *places[at]):
@@ -217,7 +217,7 @@ def _beside(letters: str, at: int, size: int) -> str:
 
 
 def _spans(found: bytearray, letters: str, places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Where in the text each stretch of found characters stands, without what is only around a value: quotes, say."""
+    """Where in the text each stretch of found characters is, without what only surrounds a value, such as quotes."""
     for stretch in re.finditer(rb"\x01+", found):
         start, end = stretch.span()
         start, end = start + (letters[start] == " "), end - (letters[end - 1] == " ")

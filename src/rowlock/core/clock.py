@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 
 class FakeClock:
-    """A clock that moves only when told to. Stores that are given one use it instead of the database's."""
+    """A clock that moves only when you move it. Stores that are given one use it instead of the database's."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = start or datetime(2026, 1, 1, tzinfo=UTC)

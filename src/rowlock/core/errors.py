@@ -1,7 +1,7 @@
 """Every error that Rowlock raises on purpose.
 
 RowlockError
-├── ConfigError                 a setting, its value and where it stands
+├── ConfigError                 a setting, its value and where it was set
 ├── InvalidArguments            arguments or options that cannot be stored or do not fit the task
 ├── TaskNotFound                no task of that name in this app
 │   └── HandlerNotFoundError    no @handler class of that name

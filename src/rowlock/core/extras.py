@@ -12,7 +12,7 @@ API = ("api", "the job API needs more packages")
 
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
-    """A block of imports. If a library is missing, ConfigError says `what` needs it, and how to install it."""
+    """A block of imports. If a library is missing, it raises a ConfigError that names the extra to install."""
     try:
         yield
     except ImportError as error:

@@ -302,7 +302,7 @@ def _stored(option: Option, value: Any) -> Any:
 
 def checked_follow_up(found: Any) -> dict[str, Any]:
     """The stored form of a follow-up (the name of its task, and its options), without what no follow-up has, also in
-    the follow-ups that it names itself; rowlock._without_foreign does the same. Raises if it is no such form."""
+    the follow-ups that it names itself; rowlock._without_foreign does the same. Raises if it has another form."""
     if not isinstance(found, dict):
         raise InvalidArguments(f"a follow-up is stored as an object, not as {found!r:.100}")
     check.task_name(found.get("task"), "the task of a follow-up")

@@ -1,4 +1,4 @@
-"""How an attempt ended, as values. The worker makes one for each attempt; `policy.decide` says what follows."""
+"""How an attempt ended, as values. The worker makes one for each attempt; `policy.decide` decides what follows."""
 
 from __future__ import annotations
 

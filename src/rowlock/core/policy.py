@@ -133,7 +133,7 @@ class Streaks(NamedTuple):
     worker, and go on for ever if it snoozes in between, because neither uses up a try. So each loss also begins a
     probation of PROBATION attempts that come back. A job that is lost again during its probation stays in quarantine
     for another PROBATION attempts (`probation` is above PROBATION then), where the next deaths convict it. Losses in a
-    row begin one probation: they say no more about the job than the first of them. Convictions stay until an
+    row begin one probation: they show no more about the job than the first of them. Convictions stay until an
     operator's retry."""
 
     losses_in_row: int = 0
@@ -165,7 +165,7 @@ class Transition:
     lost: int = 0
     convicted: int = 0
     streaks: Streaks = NO_STREAKS  # of a job that goes back to waiting
-    fault: Fault | None = None  # what the attempt says about its source
+    fault: Fault | None = None  # what the attempt shows about its source
     retry_after: float | None = None
     trace: Trace | None = field(default=None, compare=False, repr=False)  # what the attempt raised
     told: Sequence[str] = field(default=(), compare=False, repr=False)  # its messages for an error tracker
@@ -215,7 +215,7 @@ def _came_back(job: Decidable) -> Streaks:
 def _after_release(job: Decidable, cause: ReleaseCause) -> Streaks:
     if cause == "asked":
         return _came_back(job)
-    # The attempt was stopped, or did not even start: that says nothing about what it would have done to its worker.
+    # The attempt was stopped, or did not even start: that shows nothing about what it would have done to its worker.
     return Streaks(
         job.losses_in_row,
         job.probation,

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """The state of a job, as its row says it."""
+    """The state of a job, as its row has it."""
 
     QUEUED = "queued"
     RUNNING = "running"

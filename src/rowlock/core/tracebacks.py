@@ -9,18 +9,19 @@ attributes, so Python's own are read from BaseException; if reading still fails,
 from __future__ import annotations
 
 import os
-import sysconfig
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import groupby, islice
 from operator import attrgetter
 from pathlib import Path
 from traceback import FrameSummary, StackSummary, walk_tb
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from rowlock.core.argument_values import ArgumentValues
 from rowlock.core.error_text import HIDDEN, clean, kind, said, scrub, whole_words
+
+if TYPE_CHECKING:
+    from rowlock.core.argument_values import ArgumentValues
 
 Trace: TypeAlias = Sequence[Sequence[Any]]  # the fields of each Raised; lists, where it came as JSON
 
@@ -37,9 +38,6 @@ NOTES, NOTE_BYTES = 20, 2048
 CODE_LENGTH = 300
 
 OURS = str(Path(__file__).parents[1]) + os.sep
-_LIBRARIES = tuple(
-    os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")
-)
 _PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 BEFORE = {
@@ -56,7 +54,7 @@ class Frame(NamedTuple):
     function: str
     code: str  # the source line, if it can be read
     own: bool  # of the user's program: neither Python's, nor a package's, nor ours
-    repeated: int = 0  # how many more times it stands here, in a recursion
+    repeated: int = 0  # how many more times it follows here, in a recursion
 
 
 class Raised(NamedTuple):
@@ -67,7 +65,7 @@ class Raised(NamedTuple):
     frames: Sequence[Sequence[Any]] = ()  # the fields of each Frame, the outermost first
     notes: Sequence[str] = ()
     leads: str = ""  # "cause" or "context": how the exception that follows came of it; "" for the last one
-    depth: int = 0  # how many groups it stands in
+    depth: int = 0  # how many groups it is in
 
 
 # --- reading an exception
@@ -87,6 +85,8 @@ def trace_of(error: BaseException) -> Trace | None:
 def told_of(error: BaseException, args: str) -> tuple[str, ...]:
     """The messages of the exceptions in `trace_of`, with their notes, for an error tracker: without secrets, addresses
     of people and values of the job's arguments. Values are removed first, while each is still whole."""
+    from rowlock.core.argument_values import ArgumentValues  # only error trackers need it
+
     values = ArgumentValues(args)
     return tuple(_told(one, values) for one, _, _ in _exceptions(error))
 
@@ -100,7 +100,7 @@ def _told(error: BaseException, values: ArgumentValues) -> str:
 
 
 def _exceptions(error: BaseException) -> list[tuple[BaseException, str, int]]:
-    """Each exception, how it leads to the next one, and how many groups it stands in."""
+    """Each exception, how it leads to the next one, and how many groups it is in."""
     found: list[tuple[BaseException, str, int]] = []
     _add(error, 0, found, set())
     return found
@@ -163,7 +163,7 @@ def _frames(error: BaseException) -> tuple[Frame, ...]:
     """The frames from the first that is not Rowlock's, at most FRAMES: those of libraries are left out first."""
     stack = StackSummary.extract(islice(walk_tb(_own(error, "__traceback__")), STEPS), lookup_lines=False)
     first = next((at for at, frame in enumerate(stack) if not frame.filename.startswith(OURS)), 0)
-    frames: list[tuple[FrameSummary, int]] = []  # each with how many more times it stands there
+    frames: list[tuple[FrameSummary, int]] = []  # each with how many more times it follows
     for _, same in groupby(stack[first:], key=attrgetter("filename", "lineno", "name")):
         equal = list(same)
         shown = equal[:REPEATS]
@@ -189,7 +189,14 @@ def _is_own(file: str) -> bool:
     path = os.path.abspath(file)
     if file.startswith("<") or path.startswith(OURS) or any(part in path for part in _PACKAGES):
         return False
-    return not path.startswith(_LIBRARIES)
+    return not path.startswith(_libraries())
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    import sysconfig  # programs that only enqueue never need it
+
+    return tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 # --- as text

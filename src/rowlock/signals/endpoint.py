@@ -29,7 +29,7 @@ Probe = Callable[[], str | None]  # what is wrong; None if nothing is
 
 
 class EndpointPages(NamedTuple):
-    """What a process says of itself on each path. The functions are called from other threads than the worker's."""
+    """What a process answers on each path. The functions are called from other threads than the worker's."""
 
     metrics: Callable[[str], tuple[bytes, str]]  # by the Accept header: the text and its type
     live: Probe
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         host = self.headers.get("Host", "localhost")
         if self.server.local_only and without_port(host).lower() not in LOOPBACK:
-            # A page in a browser on this machine may reach the loopback under a name of its own (DNS rebinding).
+            # A page in a browser on this machine may reach the loopback under its own name (DNS rebinding).
             self._answer(421, b"unknown host\n")
             return
         path, pages = self.path.partition("?")[0], self.server.pages
@@ -155,4 +155,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A line for each scrape would say nothing."""
+        """Not logged: a line for each scrape would be noise."""

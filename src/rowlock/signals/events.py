@@ -68,7 +68,7 @@ class Watchers(Watcher):
 def _to_each(heard: list[Callable[..., None]]) -> Callable[..., None]:
     """Call the method of each listener; one that raises is logged, and the others are still called."""
 
-    def tell(*about: Any) -> None:
+    def notify(*about: Any) -> None:
         for each in heard:
             try:
                 each(*about)
@@ -76,4 +76,4 @@ def _to_each(heard: list[Callable[..., None]]) -> Callable[..., None]:
                 with suppress(Exception):  # a logging filter is user code
                     log.exception("a listener failed: %r", each)
 
-    return tell
+    return notify

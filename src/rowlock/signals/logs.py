@@ -80,7 +80,7 @@ class JobLog(Watcher):
         code, message = transition.error_code or transition.outcome, transition.error_message or ""
         with_traceback = with_traceback and transition.trace is not None
         if with_traceback:
-            message = message.partition("\n")[0]  # the other lines say where it was raised
+            message = message.partition("\n")[0]  # the other lines show where it was raised
         after = f", again in {transition.delay:.1f}s" if transition.state is State.RETRYABLE else ""
         text = "Job %s (%s) %s, now %s%s: %s %s"
         about = (job.id, job.task, transition.outcome, transition.state, after, one_line(code), one_line(message))

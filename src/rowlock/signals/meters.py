@@ -137,7 +137,7 @@ def shown(meters: Sequence[Callable[[], Any]], accept: str) -> tuple[bytes, str]
 def serve_meters(host: str, port: int, meters: Sequence[Callable[[], Any]], live: Probe, ready: Probe) -> Endpoint:
     """An endpoint that shows the numbers of these meters, and answers the probes. ConfigError if the library for
     metrics is not installed."""
-    shown([], "")  # that it is not installed must be told now, not to the first scraper
+    shown([], "")  # a missing library must be an error now, not for the first scraper
     endpoint = Endpoint(host, port, EndpointPages(lambda accept: shown(meters, accept), live, ready))
     endpoint.start()
     return endpoint

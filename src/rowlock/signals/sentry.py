@@ -116,7 +116,7 @@ def _code(job: Claimed, transition: Transition) -> str:
 
 
 def _message(job: Claimed, transition: Transition) -> str:
-    """The message of an attempt that ended without an exception of its own: a child process died, for example."""
+    """The message of an attempt that ended without an exception: a child process died, for example."""
     message = (transition.error_message or "").partition("\n")[0]
     if transition.outcome is Outcome.FAILED:  # the messages of other outcomes are Rowlock's, and quote nothing
         message = ArgumentValues(job.args).hide(message)

@@ -46,7 +46,7 @@ class Traces:
         about = _about("send", new.queue, new.task)
         if count > 1:
             about["messaging.batch.message_count"] = count
-        # The exception of a refused enqueue may quote arguments: its class alone is told.
+        # The exception of a refused enqueue may quote arguments: only its class is recorded.
         with self.tracer.start_as_current_span(
             f"send {new.queue}",
             kind=SpanKind.PRODUCER,
@@ -78,7 +78,7 @@ class Traces:
         return span
 
     def ended(self, span: Span, end: AttemptEnd | None) -> None:
-        """End the span of an attempt: `end` says how; None if its own transaction has settled it."""
+        """End the span of an attempt: `end` is how it ended; None if its own transaction has settled it."""
         span.set_attribute("rowlock.outcome", "Succeeded" if end is None else type(end).__name__)
         if isinstance(end, (Failed, TimedOut, Lost)):
             code = end.code if isinstance(end, Failed) else type(end).__name__
@@ -99,7 +99,7 @@ class BatchSpans(Watcher):
         self._tracer = traces.tracer
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
-        """A claim came back with jobs: it is told now, as if its span had begun when it was sent."""
+        """A claim came back with jobs: it is recorded now, as if its span had begun when it was sent."""
         took = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - sent
         self._span("claim", time.time_ns() - int(took * SECOND), len(jobs))
 

@@ -1,7 +1,7 @@
 """Jobs that belong together: what is counted, when a batch ends, and who may still add to it.
 
 `total`, `processed` (final in any way), `failed` (dead or expired), `cancelled` and `expired` are changed in the
-transactions that change the jobs. Each process adds them up in a row of its own, so that settles of one large batch do
+transactions that change the jobs. Each process adds them up in its own row, so that settles of one large batch do
 not wait for one row's lock. Succeeded = processed - failed - cancelled; dead = failed - expired. A batch ends when it
 is sealed and processed = total. A worker that has written outcomes checks that after its commit; the sweeper finds
 batches whose worker died before it could. The batch's state is the worst one among its jobs' ends.

@@ -29,7 +29,7 @@ from rowlock.core.states import State
 from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.records import parsed
 from rowlock.store.jobs import claim, leases, settle
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 from rowlock.worker.attempt.attempt import Running
 from rowlock.worker.loops import to_the_end
 from rowlock.worker.pool import WorkerPool
@@ -58,7 +58,7 @@ async def claim_by_hand(app: Client, job_id: str, worker: str | None, lease: flo
         raise
     if claimed is not None:
         return Lease(app, claimed, seconds, sent)
-    row = await store.run(reads.get(job_id))
+    row = await store.run(job_rows.get(job_id))
     if row is None:
         raise JobNotFound(job_id)
     if row.source is not None and row.state in (State.QUEUED, State.RETRYABLE):

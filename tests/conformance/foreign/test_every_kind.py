@@ -17,7 +17,7 @@ from rowlock.core.policy import fixed
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.statements import Query, load
 from rowlock.store.jobs import claim, enqueue
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 from support.foreign import ids_of, new_id, orders_of, use
 
 TRICKY = {"text": "100% of :all 'single' \"double\" \\ $1 %s %(a)s ::json {} ü 時", "list": [1, None, True]}
@@ -139,7 +139,7 @@ def test_rows_come_back_as_from_our_own_connections(kind, url, outside, task) ->
 def test_the_job_that_has_the_id_already_can_be_read(kind, url, outside, task) -> None:
     chosen = new_id()
     new = NewJob(task, tags=("a", "b"), backoff=fixed(minutes=5).to_json())
-    _, met = use(kind(url), enqueue.enqueue_once(chosen, json.dumps(TRICKY), new), reads.get(chosen))
+    _, met = use(kind(url), enqueue.enqueue_once(chosen, json.dumps(TRICKY), new), job_rows.get(chosen))
     assert (met.id, met.args, met.tags, met.state) == (chosen, TRICKY, ("a", "b"), "queued")
     assert abs(datetime.now(UTC) - met.created_at) < timedelta(minutes=1)
 

@@ -27,7 +27,7 @@ from rowlock.store.engine.operation import Call, Operation, drive
 from rowlock.store.engine.statements import load
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.insert import NewRow
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 from support.foreign import django_default, django_postgres, engine_of, ids_of, new_id, sqlalchemy_url
 
 # --- sync and async
@@ -159,7 +159,7 @@ async def test_no_statement_of_an_enqueue_asks_the_callers_codecs(url) -> None:
         enqueue.enqueue(rows, new),
         enqueue.enqueue_rows([NewRow(*rows[0], None, None)], new),
         enqueue.enqueue_once(*rows[0], new),
-        reads.get(new_id()),
+        job_rows.get(new_id()),
     )
     assert len(names) == 5
     connection = await asyncpg.connect(url)

@@ -19,7 +19,7 @@ from rowlock.store.engine.ids import new_id
 from rowlock.store.engine.sqlite import store as sqlite
 from rowlock.store.engine.sqlite.filesystem import network_filesystem
 from rowlock.store.jobs import enqueue
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 from support.race_disk import disk
 from support.race_rig import Race, until
 
@@ -86,7 +86,7 @@ async def test_a_full_disk_stops_writes_not_reads_and_everything_goes_on_when_th
             full.touch()
             with pytest.raises(StorageFull):
                 await race.store.run(enqueue.enqueue([(new_id(), "{}")], NewJob(task="work")))
-            assert (await race.store.run(reads.get(ids[0]))) is not None
+            assert (await race.store.run(job_rows.get(ids[0]))) is not None
             await until(lambda: "database outage, noticed by" in worker.log(), 10, worker.log)
             await until(lambda: len(race.noted("start")) == len(race.noted("end")), 10, worker.log)
             claimed = len(race.noted("start"))
@@ -135,7 +135,7 @@ def said_by_a_fork(store: Store) -> str:
     if child == 0:
         said = "nothing was raised"
         try:
-            asyncio.new_event_loop().run_until_complete(store.run(reads.get(new_id())))
+            asyncio.new_event_loop().run_until_complete(store.run(job_rows.get(new_id())))
         except StoreError as error:
             said = str(error)
         except BaseException:

@@ -1,7 +1,7 @@
 // What a view shows, read from the server and read again when the live connection says that it has changed. There is no
 // poll loop: a hidden page and a quiet system ask nothing.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { address, get, Problem, type Query } from "../shared/api.ts";
+import { address, getNewer, Problem, type Query } from "../shared/api.ts";
 import { concerns, type Panel, useMessages } from "./live.ts";
 
 export interface Data<T> {
@@ -22,11 +22,12 @@ export function useData<T>(path: string | null, query: Query = {}, panels: reado
   const reading = useRef<{ key: string; stop: AbortController } | null>(null);
   const timer = useRef<number | undefined>(undefined);
   const again = useRef(0); // not before this moment
-  const outdated = useRef(false); // a message has come while this was being read
+  const outdated = useRef(false); // there may be something newer than what was read last
+  const held = useRef<{ key: string; etag: string | null } | null>(null); // what is shown
   const latest = useRef({ key, hold });
   latest.current = { key, hold };
 
-  const load = useCallback(async (): Promise<void> => {
+  const load = useCallback(async (newer = false): Promise<void> => {
     const wanted = latest.current.key;
     if (wanted === null) return;
     reading.current?.stop.abort();
@@ -36,8 +37,13 @@ export function useData<T>(path: string | null, query: Query = {}, panels: reado
     setState((old) => ({ ...old, loading: true }));
     const started = performance.now();
     try {
-      const value = await get<T>(wanted, {}, mine.stop.signal);
-      if (reading.current === mine) setState({ value, problem: undefined, loading: false });
+      const known = newer && held.current?.key === wanted ? held.current.etag : null;
+      const { value, etag, shared } = await getNewer<T>(wanted, known, mine.stop.signal);
+      if (reading.current === mine) {
+        held.current = { key: wanted, etag };
+        outdated.current ||= shared;
+        setState((old) => ({ value: value ?? old.value, problem: undefined, loading: false }));
+      }
     } catch (error) {
       if (reading.current !== mine || mine.stop.signal.aborted) return;
       const problem = error instanceof Problem ? error : new Problem(0, "", String(error));
@@ -53,7 +59,7 @@ export function useData<T>(path: string | null, query: Query = {}, panels: reado
 
   function loadSoon(): void {
     window.clearTimeout(timer.current);
-    timer.current = window.setTimeout(() => void (latest.current.hold || load()), Math.max(0, again.current - performance.now()));
+    timer.current = window.setTimeout(() => void (latest.current.hold || load(true)), Math.max(0, again.current - performance.now()));
   }
 
   useEffect(() => {

@@ -43,15 +43,8 @@ export function useMessages(listener: Listener): void {
   }, [listener]);
 }
 
-// What else a message that carries its own numbers tells.
-const TOLD: Record<string, readonly Panel[]> = {
-  "jobs.changed": ["now", "jobs", "failures", "workers", "batches"],
-  "queues.changed": ["now", "queues"],
-};
-
 /** Whether a message says that these panels show something old: they changed, or messages may be missing. */
 export function concerns(message: Message, panels: readonly Panel[]): boolean {
   if (message.type === "ready" || message.type === "resync") return true;
-  const changed = message.type === "panels.changed" ? (message["panels"] as Panel[]) : TOLD[message.type];
-  return changed?.some((panel) => panels.includes(panel)) ?? false;
+  return message.type === "panels.changed" && (message["panels"] as Panel[]).some((panel) => panels.includes(panel));
 }

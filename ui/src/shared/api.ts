@@ -36,6 +36,21 @@ export function get<T>(path: string, query: Query = {}, signal?: AbortSignal): P
   return ask<T>("GET", path, { query, ...(signal && { signal }) });
 }
 
+export interface Newer<T> {
+  /** Nothing if what `etag` stands for is still the newest. */
+  value: T | undefined;
+  etag: string | null;
+  /** Another page has read it within the last second: there may be something newer. */
+  shared: boolean;
+}
+
+/** What is there now, unless that is what `etag` stands for. */
+export async function getNewer<T>(path: string, etag: string | null, signal: AbortSignal): Promise<Newer<T>> {
+  const answer = await send("GET", path, { signal, ...(etag !== null && { etag }) });
+  const value = answer.status === 304 ? undefined : ((await valueOf(answer)) as T);
+  return { value, etag: answer.headers.get("ETag"), shared: answer.headers.has("Age") };
+}
+
 export function post<T>(path: string, body?: unknown, query: Query = {}): Promise<T> {
   return ask<T>("POST", path, { body: body ?? {}, query });
 }
@@ -48,15 +63,20 @@ interface Options {
   body?: unknown;
   query?: Query;
   signal?: AbortSignal;
+  etag?: string;
 }
 
-async function ask<T>(method: string, path: string, { body, query, signal }: Options): Promise<T> {
+async function ask<T>(method: string, path: string, options: Options): Promise<T> {
+  return (await valueOf(await send(method, path, options))) as T;
+}
+
+async function send(method: string, path: string, { body, query, signal, etag }: Options): Promise<Response> {
   const headers: Record<string, string> = { Accept: "application/json" };
   if (csrf !== null && method !== "GET") headers["X-Rowlock-CSRF"] = csrf;
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  let answer: Response;
+  if (etag !== undefined) headers["If-None-Match"] = etag;
   try {
-    answer = await fetch(address(path, query), {
+    return await fetch(address(path, query), {
       method,
       headers,
       credentials: "same-origin",
@@ -67,9 +87,12 @@ async function ask<T>(method: string, path: string, { body, query, signal }: Opt
     if (signal?.aborted) throw error;
     throw new Problem(0, "UNREACHABLE", "The server cannot be reached.");
   }
+}
+
+async function valueOf(answer: Response): Promise<unknown> {
   const text = await answer.text();
   const value = parse(text);
-  if (answer.ok) return value as T;
+  if (answer.ok) return value;
   throw problem(answer.status, value);
 }
 

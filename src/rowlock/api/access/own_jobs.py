@@ -18,7 +18,7 @@ from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs.cancel import CancelAnswer
 from rowlock.store.jobs.transitions import Keep
-from rowlock.store.read import reads, search
+from rowlock.store.read import job_rows, search
 from rowlock.store.read.explain import Explanation
 from rowlock.store.read.explain import explain as explain_job
 from rowlock.store.read.filter import JobFilter
@@ -37,7 +37,7 @@ Owner = str | Everyone
 @operation(read=True, hot=True, size=lambda owner, job_id: 1)
 def get(owner: Owner, job_id: str) -> Steps[Job | None]:
     """The job, if it is the owner's."""
-    job = yield from reads.get(job_id).start()
+    job = yield from job_rows.get(job_id).start()
     return job if job is not None and _may_see(owner, job) else None
 
 
@@ -48,14 +48,14 @@ def page(
     """The owner's newest jobs that fit: after the first `skip`, or older than the job `before`."""
     wanted = JobFilter(states=states, task=task, owner=None if owner is EVERYONE else owner)
     ids = yield from search.newest_ids(wanted, skip + limit, before).start()
-    return (yield from reads.by_ids(ids[skip:]).start()) if ids[skip:] else []
+    return (yield from job_rows.by_ids(ids[skip:]).start()) if ids[skip:] else []
 
 
 @operation(read=True)
 def attempts(owner: Owner, job_id: str) -> Steps[list[Attempt] | None]:
     """The attempts that did not succeed, in order; None when the job is not the owner's."""
     job = yield from get(owner, job_id).start()
-    return (yield from reads.attempts(job_id).start()) if job is not None else None
+    return (yield from job_rows.attempts(job_id).start()) if job is not None else None
 
 
 @operation(read=True)

@@ -15,7 +15,7 @@ from rowlock.api.schemas import DeliveryShape
 from rowlock.core.config import WebhookSettings
 from rowlock.core.policy import exponential
 from rowlock.public_web import AddressRefused, WebTarget, refuse_private, web_target
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 
 ANY_PORT = range(1, 65_536)
 LONGEST_WAIT = 6 * 3600.0  # between two attempts
@@ -30,9 +30,9 @@ async def list_deliveries(job_id: JobId, service: Serving, asker: Who) -> list[D
     job = await service.job_of(asker, job_id)
     found = []
     for delivery_id in await service.run(webhooks.deliveries(job.id)):
-        delivery = await service.run(reads.get(delivery_id))
+        delivery = await service.run(job_rows.get(delivery_id))
         if delivery is not None:  # its own retention may have ended
-            attempts = await service.run(reads.attempts(delivery_id))
+            attempts = await service.run(job_rows.attempts(delivery_id))
             found.append(schemas.delivery_shape(delivery, attempts, service.zone))
     return found
 

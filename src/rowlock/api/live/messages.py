@@ -2,7 +2,7 @@
 sockets.py sends them by WebSocket.
 
 An event is committed with its change (events.py), read by the one reader of this server (reader.py), queued for
-each client that may see it, and sent from here. Operators also get the state of queues and jobs (changes.py).
+each client that may see it, and sent from here. Operators are also sent which pages to read again (panels.py).
 Each message has the position from which a client can resume. A client that was disconnected for too long, or reads too
 slowly, gets `resync`: it must reload its jobs.
 
@@ -42,13 +42,13 @@ async def messages(
 ) -> Messages:
     """The messages for a client: `ready`, then events while the token is valid; `resync` if events would be missing,
     and after that no more, or with `goes_on` those of a client that comes for the first time. `end` returns how the
-    watched job ended, if it ended before the watching began and no missed event shows it. An operator also gets the
-    state of all queues and jobs, and its changes, with the position of the last event."""
+    watched job ended, if it ended before the watching began and no missed event shows it. An operator is
+    also sent which pages to read again, with the position of the last event."""
     feed, zone = service.feed, service.zone
     sees_all = asker.is_operator and job_id is None
     async with (
         feed.watching(asker.owner, job_id) as watcher,
-        service.changes.watching(watcher.wake) if sees_all else nullcontext() as view,
+        service.panels.watching(watcher.wake) if sees_all else nullcontext() as view,
     ):
         at = str(feed.position())
         missed = [] if since is None else await feed.missed(watcher, since)
@@ -69,7 +69,7 @@ async def messages(
             for event, position in await watcher.take(CHECK_SECONDS):
                 if event.id not in sent and await service.token_is_good(asker):
                     yield {**event_data(event, zone), "eventId": (at := str(position))}
-            for message in view.take(zone) if view is not None else ():
+            for message in view.take() if view is not None else ():
                 yield {**message, "eventId": at}
             if watcher.overrun:
                 yield {"type": "resync", "eventId": str(feed.position())}

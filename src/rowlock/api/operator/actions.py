@@ -16,7 +16,7 @@ from rowlock.api.schemas import Shape
 from rowlock.store.audit import Actor
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.jobs import bulk
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 from rowlock.store.read.filter import JobFilter
 
 Action = Literal["retry", "cancel", "runNow", "delete"]
@@ -49,7 +49,7 @@ async def preview_change(service: Serving, actor: Acting, body: PreviewShape) ->
     prepared = await service.look(bulk.prepare(body.action, wanted, ids))
     secret = tokens.new_secret()
     await service.run(bulk.remember(tokens.hash_of(secret), body.action, prepared, actor))
-    sample = await service.look(reads.by_ids(prepared.sample)) if prepared.sample else []
+    sample = await service.look(job_rows.by_ids(prepared.sample)) if prepared.sample else []
     return {
         "token": secret,
         "action": body.action,
@@ -98,7 +98,7 @@ async def operator_delete(service: Serving, actor: Acting, job_id: JobId) -> dic
 
 
 async def _change_one(service: Service, actor: Actor, action: Action, job_id: str) -> dict[str, Any]:
-    job = existing(await service.run(reads.get(job_id)))
+    job = existing(await service.run(job_rows.get(job_id)))
     verb = bulk.VERBS[action]
     if job.state not in verb.possible:
         states = " or ".join(verb.possible)

@@ -12,9 +12,9 @@ from fastapi import Query
 from rowlock.api.context import Serving
 from rowlock.api.operator.common import Text, jsonable, moment_before, operator_router, record
 from rowlock.api.operator.now import minute_of
-from rowlock.store.read import counters
-from rowlock.store.read import failures as panels
+from rowlock.store.read import counters, timeline
 from rowlock.store.read.counters import BOUNDS, BUCKETS, Sample
+from rowlock.store.read.failures import failures as read_failures
 
 MOST_POINTS = 300
 MOST_SOURCES = 5  # of a group of failures
@@ -107,7 +107,7 @@ def _summed(counts: Sequence[Sequence[int]]) -> list[int]:
 @router.get("/charts/slots")
 async def slots(service: Serving, seconds: Annotated[int, Query(ge=10, le=3600)] = 300) -> dict[str, Any]:
     """What ran in each slot lately; the newest 2,000 attempts of each kind."""
-    now, lanes, exact = await service.look(panels.slot_lanes(float(seconds)))
+    now, lanes, exact = await service.look(timeline.slot_lanes(float(seconds)))
     shown = []
     for lane in lanes:
         bars = []
@@ -130,7 +130,7 @@ async def failures(
 ) -> dict[str, Any]:
     """Attempts that failed, timed out or were lost, grouped by task, code and message; the most frequent first."""
     until = datetime.now(UTC)
-    found = await service.look(panels.failures(moment_before(since, "since"), until, task, queue))
+    found = await service.look(read_failures(moment_before(since, "since"), until, task, queue))
     items = []
     for group in found.groups[:limit]:
         sources = [{"source": name, "count": count} for name, count in group.sources.most_common(MOST_SOURCES)]

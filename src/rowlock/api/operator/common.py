@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import StringConstraints
 from pydantic.alias_generators import to_camel
 
 from rowlock.api.context import Acting as Acting
-from rowlock.api.context import Who, api_router, must_change
+from rowlock.api.context import Who, api_router, asker_of, must_change, service_of
+from rowlock.api.live.panels import Panels
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, Shape
 from rowlock.core import jsonable as core
@@ -48,7 +50,47 @@ async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
         raise Refusal("NOT_ALLOWED" if isinstance(error, NotAllowed) else "INVALID_ARGUMENTS", str(error)) from None
 
 
-def operator_router(route_class: type[APIRoute] = APIRoute) -> APIRouter:
+class OperatorRoute(APIRoute):
+    """One of these routes. What it reads has an ETag. A client that sends the ETag back is a page that follows changes:
+    many of them ask at the same moment, so it may be answered with what another one has read within the last second."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        if "GET" in options["methods"]:
+            options["responses"] = {**options["responses"], 304: {"description": "Not changed"}}
+        super().__init__(path, endpoint, **options)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What serves a request."""
+        handler, reads = super().get_route_handler(), "GET" in (self.methods or ())
+
+        async def serve(request: Request) -> Response:
+            panels = (await service_of(request)).panels
+            if reads:
+                return await _read(request, handler, panels)
+            try:
+                return await handler(request)
+            finally:
+                panels.forget()
+
+        return serve
+
+
+async def _read(request: Request, handler: Callable[[Request], Awaitable[Response]], panels: Panels) -> Response:
+    asker, known = await asker_of(request), request.headers.get("if-none-match")
+    if not asker.is_operator:
+        return await handler(request)  # which refuses it
+    key = (request.url.path, request.url.query, asker.may_change)
+    response, shared = await panels.answer(key, lambda: handler(request), share=known is not None)
+    if response.status_code != 200:
+        return response
+    etag = f'"{hashlib.sha256(response.body).hexdigest()[:32]}"'
+    headers = {"ETag": etag, **({"Age": "1"} if shared else {})}
+    if known is not None and etag in known:
+        return Response(status_code=304, headers=headers)
+    return Response(response.body, 200, headers, media_type="application/json")
+
+
+def operator_router(route_class: type[OperatorRoute] = OperatorRoute) -> APIRouter:
     """A router for some of these routes."""
     return api_router(
         route_class=route_class,

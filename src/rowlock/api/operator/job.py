@@ -19,7 +19,7 @@ from rowlock.core.states import FINAL, State
 from rowlock.store import batches, workers
 from rowlock.store.batches import BatchRow
 from rowlock.store.jobs import bulk
-from rowlock.store.read import job_logs, reads
+from rowlock.store.read import job_logs, job_rows
 from rowlock.store.read import relatives as family
 from rowlock.store.read.explain import Explanation, explain
 from rowlock.store.read.relatives import Relative
@@ -41,8 +41,8 @@ router = operator_router()
 @router.get("/jobs/{jobId}", responses=NOT_FOUND)
 async def operator_job(service: Serving, asker: Who, job_id: JobId) -> dict[str, Any]:
     """One job: its row, attempts, timeline, arguments, result, why it is not running, what belongs to it, its log."""
-    job = existing(await service.look(reads.get(job_id)))
-    zone, attempts = service.zone, await service.look(reads.attempts(job.id))
+    job = existing(await service.look(job_rows.get(job_id)))
+    zone, attempts = service.zone, await service.look(job_rows.attempts(job.id))
     details = {to_camel(name): jsonable(getattr(job, name), zone) for name in MORE} | {"checksum": job.result_checksum}
     return {
         "job": {**job_row(job, zone), "errorMessage": job.error_message, **details},
@@ -62,7 +62,7 @@ async def operator_job_logs(
     service: Serving, job_id: JobId, after: Annotated[int, Query(ge=0, le=2**62)] = 0
 ) -> dict[str, Any]:
     """The newest log lines of a job after a line."""
-    existing(await service.look(reads.get(job_id)))
+    existing(await service.look(job_rows.get(job_id)))
     return record(await service.look(job_logs.read(job_id, after)), service.zone)
 
 

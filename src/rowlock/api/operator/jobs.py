@@ -20,7 +20,7 @@ from rowlock.core.job import Job
 from rowlock.core.states import State
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.jobs import tasks
-from rowlock.store.read import failures, reads, search
+from rowlock.store.read import failures, job_rows, search
 from rowlock.store.read.counts import read_queues
 from rowlock.store.read.filter import BadFilter, JobFilter, ids_that_begin, read_filter
 from rowlock.store.schedules import schedules
@@ -139,5 +139,5 @@ async def known_names(service: Serving) -> dict[str, Any]:
 
 
 async def _jobs(service: Service, ids: list[str]) -> list[dict[str, Any]]:
-    found = await service.look(reads.by_ids(ids)) if ids else []
+    found = await service.look(job_rows.by_ids(ids)) if ids else []
     return [job_row(job, service.zone) for job in found]

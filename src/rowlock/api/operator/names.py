@@ -11,14 +11,15 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
+
+from rowlock.api.operator.common import OperatorRoute
 
 SLASH = "\udc2f"  # a slash inside of a name; no decoded path has a lone surrogate
 
 
-class NameRoute(APIRoute):
+class NameRoute(OperatorRoute):
     """A route with `{name:path}` in its path."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -14,7 +14,8 @@ from rowlock.api.problems import documented
 from rowlock.core.option_checks import name as checked_name
 from rowlock.store import audit, workers
 from rowlock.store.audit import Actor
-from rowlock.store.read import counters, failures
+from rowlock.store.read import counters
+from rowlock.store.read.running import running
 from rowlock.store.workers import StopHow
 
 MINUTES = 30
@@ -71,7 +72,7 @@ async def list_workers(service: Serving) -> Rows:
     """Workers, living ones first: their slots, what runs in each, and how long ago they were heard of."""
     found = await service.look(workers.workers())
     slots: dict[str, list[dict[str, object]]] = {}
-    for job in await service.look(failures.running()):
+    for job in await service.look(running()):
         shown = jsonable(job, service.zone)
         slots.setdefault(shown.pop("worker"), []).append(shown)
     now = datetime.now(UTC)

@@ -29,8 +29,7 @@ from rowlock.core.errors import InvalidArguments, NotAllowed
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.store import audit
 from rowlock.store.audit import Actor
-from rowlock.store.read import failures
-from rowlock.store.schedules import schedules
+from rowlock.store.schedules import history, schedules
 from rowlock.store.schedules.schedules import ScheduleRow
 
 NEXT = 3
@@ -60,7 +59,7 @@ async def shown(service: Service, name: str) -> dict[str, Any]:
 
 
 async def _items(service: Service, found: list[ScheduleRow]) -> list[dict[str, Any]]:
-    ticks = await service.look(failures.ticks(found))
+    ticks = await service.look(history.ticks(found))
     items = []
     for schedule in found:
         item = record(schedule, service.zone)

@@ -23,8 +23,8 @@ from rowlock.core.config import Settings
 from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN_PRIORITY
 from rowlock.store import audit
 from rowlock.store.engine.migrate import schema
+from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.store import dialect_of
-from rowlock.store.read.about import about
 
 MOST_TOKENS = 100
 WORKER = (
@@ -41,6 +41,13 @@ SECRET = ("id", "owner", "created_at", "expires_at")
 router = operator_router()
 
 
+@operation(read=True)
+def about() -> Steps[Row]:
+    """The database: the program that keeps it (`server`), and the number of its newest migration (`schema`)."""
+    (row,) = yield Call("about")
+    return row
+
+
 @router.get("/settings")
 async def settings(service: Serving) -> dict[str, Any]:
     """What this server runs with. Workers may have other settings: each process reads its own."""
@@ -55,7 +62,7 @@ async def settings(service: Serving) -> dict[str, Any]:
         "engine": "sqlite" if dialect.is_file else "postgresql",
         "server": found.server,
         "database": shown_address(given.database),
-        "schema": {"version": found.schema, "code": code},
+        "schema": {"version": found.schema or 0, "code": code},
         "zone": given.api.zone,
         "retention": {"succeededDays": given.retention.succeeded_days, "deadDays": given.retention.dead_days},
         "limits": {

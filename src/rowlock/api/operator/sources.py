@@ -24,7 +24,7 @@ from rowlock.api.operator.names import NameRoute
 from rowlock.api.schemas import Shape
 from rowlock.store import audit
 from rowlock.store.audit import Actor
-from rowlock.store.read import failures
+from rowlock.store.read import timeline
 from rowlock.store.sources import sources
 from rowlock.store.sources.sources import Source
 
@@ -55,7 +55,7 @@ async def list_sources(service: Serving, limit: Limit = 100, after: AfterName = 
     """Sources and their classes by name: limits, tokens, running jobs, breaker, and the last hour by minutes."""
     found = await service.look(sources.sources(limit, after))
     levels = await service.look(sources.tokens([source.name for source in found]))
-    strips = await service.look(failures.source_strips([source.name for source in found]))
+    strips = await service.look(timeline.source_strips([source.name for source in found]))
     now = datetime.now(UTC)
     items = [
         {

@@ -27,7 +27,7 @@ from rowlock.core.errors import InvalidArguments
 from rowlock.store import audit, workers
 from rowlock.store.jobs import tasks
 from rowlock.store.jobs.tasks import StoredTask
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 
 router = operator_router(NameRoute)
 
@@ -82,7 +82,7 @@ async def create_operator_job(service: Serving, actor: Acting, body: NewOperator
 @router.post("/jobs/{jobId}/again", status_code=201, responses=REFUSED)
 async def run_again(service: Serving, actor: Acting, job_id: JobId, body: AgainShape | None = None) -> dict[str, Any]:
     """Create a job like a finished one, with its options and with these arguments or its own."""
-    job = existing(await service.run(reads.get(job_id)))
+    job = existing(await service.run(job_rows.get(job_id)))
     if not job.final:
         raise Refusal("NOT_ALLOWED", f"the job is {job.state}: it has not finished")
     given: dict[str, Any] = {"queue": job.queue, "priority": job.priority, "tags": list(job.tags)}

@@ -37,13 +37,13 @@ class Story:
 
 async def read(app: Rowlock, job_id: str) -> Story:
     """Read the job, its attempts and the explanation from the database."""
-    from rowlock.store.read import reads
+    from rowlock.store.read import job_rows
 
     store = await app.store()
-    job = await store.run(reads.get(job_id))
+    job = await store.run(job_rows.get(job_id))
     if job is None:
         raise JobNotFound(job_id)
-    told = await store.run(reads.attempts(job.id))
+    told = await store.run(job_rows.attempts(job.id))
     return Story(job, [*told, *_last(job)], await app.explain(job.id))
 
 

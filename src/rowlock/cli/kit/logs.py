@@ -94,7 +94,7 @@ class JsonLines(logging.Formatter):
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """What the record says of an exception. A job's is there as text: the exception itself stayed with the worker."""
+    """The traceback of a record. That of a job is already text: the exception itself stayed with the worker."""
     if record.exc_text:
         return record.exc_text
     return formatter.formatException(record.exc_info) if record.exc_info else ""

@@ -20,7 +20,7 @@ async def start(command: Sequence[str]) -> Process:
     return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True)
 
 
-def tell(child: Process, number: int) -> None:
+def send_signal(child: Process, number: int) -> None:
     """Send a signal to a child that may just have ended."""
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError):

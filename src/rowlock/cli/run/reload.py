@@ -53,17 +53,17 @@ class Reloader:
     def _stop(self) -> None:
         self._stopping.set()
         if self._child:
-            subprocesses.tell(self._child, signal.SIGTERM)
+            subprocesses.send_signal(self._child, signal.SIGTERM)
 
 
 async def end(child: Process) -> None:
     """Stop a child: SIGTERM lets its jobs finish, a second one releases them, then SIGKILL."""
     for patience in PATIENCE:
-        subprocesses.tell(child, signal.SIGTERM)
+        subprocesses.send_signal(child, signal.SIGTERM)
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(child.wait()), patience)
             return
-    subprocesses.tell(child, signal.SIGKILL)
+    subprocesses.send_signal(child, signal.SIGKILL)
     await child.wait()
 
 

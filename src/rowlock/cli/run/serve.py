@@ -43,10 +43,10 @@ def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
     with needs(*API):
         from rowlock.api.server import run_server
 
-    async def tell(address: tuple[str, int]) -> None:
+    async def announce(address: tuple[str, int]) -> None:
         await print_link(app, address, options.login_link)
 
-    run_open(app, lambda app: run_server(app, tell))
+    run_open(app, lambda app: run_server(app, announce))
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ class Supervisor:
     async def run(self) -> int:
         """Run until all children have ended; returns the exit code."""
         on_stop_signals(self._stop)
-        self._service.ready()  # whether children live is seen here; what they tell systemd would not count
+        self._service.ready()  # systemd listens to this process only, which watches the children
         kept = await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
         return 0 if all(kept) else FAILED
 
@@ -47,10 +47,10 @@ class Supervisor:
         self._service.stopping()
         self._stopping.set()
         for child in self._living.values():
-            subprocesses.tell(child, signal.SIGTERM)
+            subprocesses.send_signal(child, signal.SIGTERM)
 
     async def _keep(self, number: int) -> bool:
-        """Run a child, and restart it when it dies, but not when it was told to end (`rowlock workers drain`). False if
+        """Run a child, and restart it when it dies, but not after `rowlock workers drain`. False if
         it died too often, or ended with an error at the stop."""
         quick = 0
         while not self._stopping.is_set():
@@ -74,7 +74,7 @@ class Supervisor:
         self._living[number] = child
         log.info("worker process %d started, pid %d", number, child.pid)
         if self._stopping.is_set():  # the stop signal came while this child was starting
-            subprocesses.tell(child, signal.SIGTERM)
+            subprocesses.send_signal(child, signal.SIGTERM)
         code = await child.wait()
         del self._living[number]
         return code

@@ -63,10 +63,10 @@ def carry_out(
 
 async def _by_ids(app: Rowlock, request: Request) -> int:
     from rowlock.store.jobs import bulk
-    from rowlock.store.read import reads
+    from rowlock.store.read import job_rows
 
     store, verb = await app.store(), bulk.VERBS[request.action]
-    rows = {job_id: await store.run(reads.get(job_id)) for job_id in request.ids}
+    rows = {job_id: await store.run(job_rows.get(job_id)) for job_id in request.ids}
     fitting = [row.id for row in rows.values() if row is not None and row.state in verb.possible]
     done: dict[str, str] = {}
     failed: bulk.Failed = {}
@@ -78,7 +78,7 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
         if row is not None and row.id in (fitting if request.caution.dry_run else {**done, **failed}):
             continue
         if row is not None and row.id in fitting:
-            row = await store.run(reads.get(job_id))  # as the change has met it
+            row = await store.run(job_rows.get(job_id))  # as the change has met it
         if row is None:
             complain(f"no job with id {job_id}; see: rowlock jobs list")
             code = NOT_FOUND

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from rowlock.core.errors import JobCancelled, JobDead, JobNotFound
 from rowlock.core.job import Job, NewJob
 from rowlock.core.states import State
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 
 if TYPE_CHECKING:
     from rowlock.client.client import Client
@@ -81,7 +81,7 @@ class JobHandle(Generic[R]):
 
     async def refresh(self) -> JobHandle[R]:
         """Read the row again."""
-        row = await self._app.perform(reads.get(self.id))
+        row = await self._app.perform(job_rows.get(self.id))
         if row is None:
             raise JobNotFound(self.id)
         self._row = row

@@ -196,7 +196,7 @@ def _field(parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
 
 
 def to_json(value: Any, what: str, limit: int) -> str:
-    """Strict JSON text of at most `limit` bytes, or an error that says what was wrong."""
+    """Strict JSON text of at most `limit` bytes, or an error that names what was wrong."""
     try:
         jsonable = value if value is None else to_jsonable_python(value, inf_nan_mode="constants")
         text = ENCODE(jsonable)

@@ -1,4 +1,4 @@
-"""Creates jobs: the row of each, and its insert in a transaction of its own, in the one around it, or on the caller's
+"""Creates jobs: the row of each, and its insert in a new transaction, in the one around it, or on the caller's
 connection."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import Runs
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.insert import NewRow
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 
 if TYPE_CHECKING:
     from rowlock.client.client import Client
@@ -53,7 +53,7 @@ async def enqueue_one(
         lease = must_hold or (joined_lease(app) if connection is None else None)
         ((job_id, created),) = await place.run(_creation(row, new, lease, must_hold is not None))
         if not created:
-            older = await place.run(reads.get(job_id))  # None if it was pruned: its id or key is still taken
+            older = await place.run(job_rows.get(job_id))  # None if it was pruned: its id or key is still taken
             return JobHandle(app, job_id, older, result_type, created=False)
     app.enqueued.add(new.queue, new.task, 1)
     return JobHandle(app, job_id, (row.args, new, row.source), result_type)
@@ -75,7 +75,7 @@ def enqueue_one_sync(
         else:
             ((job_id, created),) = callers_connection.run_on_sync(connection, _creation(row, new), app.clock)
             if not created:
-                older = callers_connection.run_on_sync(connection, reads.get(job_id), app.clock)
+                older = callers_connection.run_on_sync(connection, job_rows.get(job_id), app.clock)
                 return JobHandle(app, job_id, older, result_type, created=False)
         app.enqueued.add(new.queue, new.task, 1)
         return JobHandle(app, job_id, (row.args, new, row.source), result_type)
@@ -118,7 +118,7 @@ async def _enqueue_many(
     app.enqueued.add(new.queue, new.task, sum(created for _, created in found))
     shown: dict[str, Job | Fresh] = {row.id: (row.args, new, row.source) for row in rows}
     if older := sorted({job_id for job_id, _ in found} - shown.keys()):
-        shown |= {job.id: job for job in await place.run(reads.by_ids(older))}
+        shown |= {job.id: job for job in await place.run(job_rows.by_ids(older))}
     return [JobHandle(app, job_id, shown.get(job_id), result_type, created) for job_id, created in found]
 
 

@@ -1,6 +1,6 @@
 """All settings as one frozen `Settings`: flags over environment variables over a file over defaults, checked once.
 
-Every mistake is a ConfigError of one line: key, value, where it stands, what is wrong. `sections` and `api` have the
+Every mistake is a ConfigError of one line: key, value, where it was set, what is wrong. `sections` and `api` have the
 records, `values` the kinds of value, `file` and `loading` read and merge, `messages` words the mistakes.
 """
 

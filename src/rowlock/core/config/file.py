@@ -14,7 +14,7 @@ _VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_]\w*)(:-(?P<default>[^}]*))?\}"
 
 
 def values_in(text: str, name: str, env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
-    """What the file says: dotted keys, each with its value and `name:line`."""
+    """The content of the file: dotted keys, each with its value and `name:line`."""
     data, lines = _parsed(text, name)
     for key, value in _flat(data, name):
         given = Given(value, f"{name}:{lines[key]}" if key in lines else name)
@@ -25,7 +25,7 @@ def values_in(text: str, name: str, env: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def _flat(data: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The file's dotted keys with their values. A section that is no mapping keeps its key, to be refused."""
+    """The file's dotted keys with their values. A section that is not a mapping keeps its key, to be refused."""
     if not isinstance(data, dict | None):
         raise ConfigError(f"{name}: must be a mapping with keys such as worker, not {data!r:.60}")
     for key, value in (data or {}).items():
@@ -60,7 +60,7 @@ def _filled(key: str, given: Given, value: Any, env: Mapping[str, str]) -> Any:
 
 
 def _scalar(text: str) -> Any:
-    """The value of a variable that stands alone: 3 becomes a number and true a boolean, as if written in the file."""
+    """A variable that is a whole value: 3 becomes a number and true a boolean, as if written in the file."""
     import yaml
 
     try:

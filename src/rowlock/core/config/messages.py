@@ -1,4 +1,4 @@
-"""Mistakes in settings, each as one line: key = value (where it stands): what is wrong and what to do."""
+"""Mistakes in settings, each as one line: key = value (where it was set): what is wrong and what to do."""
 
 from __future__ import annotations
 

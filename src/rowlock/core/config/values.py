@@ -82,7 +82,7 @@ def time_zone(name: str) -> str:
 
 
 def from_json(value: object, example: str) -> object:
-    """`value`, or what it says as JSON: an environment variable can hold a mapping in no other way."""
+    """`value`, parsed as JSON if it is text: an environment variable cannot hold a mapping in another way."""
     if not isinstance(value, str):
         return value
     try:

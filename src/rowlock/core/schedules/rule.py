@@ -234,7 +234,7 @@ def _spans(zone: str, since: int, until: int, step: int = 1) -> Iterator[Span]:
 
 @lru_cache(maxsize=8_192)
 def _chunk(zone: str, index: int) -> tuple[Span, ...]:
-    """zoneinfo does not tell when an offset changes: look at each day. Since 1970 no zone has two changes in a week."""
+    """zoneinfo has no list of the changes of a zone: look at each day. Since 1970 no zone has two changes in a week."""
     info = ZoneInfo(zone)
 
     def offset(at: int) -> int:

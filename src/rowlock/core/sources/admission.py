@@ -1,7 +1,7 @@
 """Sources: how many jobs of an outside service may start now.
 
 A source has a name such as `api:ebay`; the part before the colon is its class, whose settings are its defaults. `admit`
-says how many jobs of a source may start, while the caller holds its lock. Its circuit breaker is in breaker.py, its
+returns how many jobs of a source may start, while the caller holds its lock. Its circuit breaker is in breaker.py, its
 settings are in policy.py.
 """
 
@@ -35,7 +35,7 @@ def level(rate: float, burst: int | None, tokens: float | None, elapsed: float |
 
 
 def standing(enabled: bool, opened: bool, paused: bool) -> str:
-    """How a source stands, for people: `open` (jobs may start), `paused`, `disabled`, `broken` or `half-open`."""
+    """The status of a source, for people: `open` (jobs may start), `paused`, `disabled`, `broken` or `half-open`."""
     if not enabled:
         return "disabled"
     if opened:

@@ -1,4 +1,4 @@
-"""The circuit breaker of a source: `after` says what the outcome of one attempt means for it."""
+"""The circuit breaker of a source: `after` returns its state after the outcome of one attempt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST_COOLDOWN = 86_400.0  # seconds; each further opening of a breaker length
 
 
 class BreakerEvent(NamedTuple):
-    """What one attempt says about its source."""
+    """What one attempt shows about its source."""
 
     kind: Literal["success", "failure", "refusal", "none"]
     epoch: int

@@ -2,7 +2,7 @@
 
 First a preview counts them and is remembered; what is confirmed is what was previewed. A small preview remembers the
 ids of its jobs, a large one its filter and moment: jobs that have changed since are left alone. Each call of
-`carry_on` changes a bounded number of jobs, in one transaction with what it says in the audit. A job whose row makes
+`carry_on` changes a bounded number of jobs, in one transaction with its entry in the audit. A job whose row makes
 that transaction fail is found, named in the answer and left as it is.
 """
 
@@ -28,7 +28,7 @@ from rowlock.store.engine.wake import wake_idle
 from rowlock.store.jobs import cancel, retry
 from rowlock.store.jobs.claim import Undone
 from rowlock.store.jobs.transitions import Keep
-from rowlock.store.read import reads, search
+from rowlock.store.read import job_rows, search
 from rowlock.store.read.filter import JobFilter, from_json, to_json
 from rowlock.store.read.search import Counted
 from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE
@@ -107,7 +107,7 @@ def prepare(
     """Which jobs a change would change: those of `ids`, or all that fit."""
     now, fitting = (yield from clock.now().start()), with_states(action, wanted)
     if ids is not None:
-        found = [job for job in (yield from reads.by_ids(ids).start()) if job.state in VERBS[action].possible]
+        found = [job for job in (yield from job_rows.by_ids(ids).start()) if job.state in VERBS[action].possible]
         states = {state: Counted(sum(job.state is state for job in found), True) for state in VERBS[action].possible}
         chosen = [job.id for job in found]
         return Prepared(now, fitting, states, chosen, chosen[:5])
@@ -225,7 +225,7 @@ class _Part(NamedTuple):
 def _part(row: Row) -> Steps[_Part]:
     wanted = from_json(row.filter)
     chosen = None if row.ids is None else json.loads(row.ids)
-    made_at = moment(row.made_at) + timedelta(milliseconds=1)  # SQLite tells whole milliseconds
+    made_at = moment(row.made_at) + timedelta(milliseconds=1)  # SQLite returns whole milliseconds
     if chosen is None:
         fitting = replace(wanted, unchanged_since=made_at)
         page = yield from search.page(fitting, AT_ONCE, row.next_id).start()

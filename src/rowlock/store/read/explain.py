@@ -17,7 +17,7 @@ from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import moment, names
 from rowlock.store.read.counts import served_tasks
 from rowlock.store.read.explain_source import held_up_by_source, when
-from rowlock.store.read.reads import job_of
+from rowlock.store.read.job_rows import job_of
 from rowlock.store.upkeep import bad_rows
 
 PLACES = 1_000  # places in line that are counted exactly

@@ -16,7 +16,7 @@ from rowlock.core.job import Job
 from rowlock.core.states import FINAL, LIVE, State
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.read.filter import ALL_IDS, JobFilter, checked_id, params
-from rowlock.store.read.reads import by_ids
+from rowlock.store.read.job_rows import by_ids
 
 FIRST_LOOK = 1_000  # rows that are read first: enough for a page of most filters
 LOOK = 20_000  # rows that one statement may read

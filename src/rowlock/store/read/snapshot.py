@@ -14,7 +14,7 @@ from rowlock.store import workers
 from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Call, Operation, Steps, operation
 from rowlock.store.engine.records import record
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 from rowlock.store.read.counts import ASIDE_SHOWN, LiveQueues, UnknownTask, lanes, live_queues, unknown
 from rowlock.store.read.search import COUNT_LIMIT
 from rowlock.store.upkeep import bad_rows
@@ -111,7 +111,7 @@ def snapshot(within: Collection[float] = (DEAD_SECONDS,)) -> Steps[Snapshot]:
         schedules=tuple(record(TroubledSchedule, row) for row in late),
         unknown=(yield from unknown(found)),
         set_aside=tuple((yield from bad_rows.listed(ASIDE_SHOWN).start())),
-        never_due=tuple((yield from reads.never_due(NEVER_SHOWN).start())),
+        never_due=tuple((yield from job_rows.never_due(NEVER_SHOWN).start())),
     )
 
 

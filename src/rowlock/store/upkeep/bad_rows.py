@@ -1,7 +1,7 @@
 """Sets aside rows that make a statement fail, so that one bad row does not stop the others of its batch: the
 statement is repeated for each row alone.
 
-The job's own row stays unchanged. A row in `set_aside` says what failed and why; `doctor`, `stats` and `explain` show
+The job's row stays unchanged. A row in `set_aside` records what failed and why; `doctor`, `stats` and `explain` show
 it, and sweeps skip the job. After an hour it is tried again, because an operator may have mended the row. The exception
 is a job whose outcome could not be stored: it would run a second time, so it waits until its row in `set_aside` is
 deleted.
@@ -45,7 +45,7 @@ async def all_or_each(
     store: Store, doing: str, batch: Operation[T], ids: Operation[list[str]], one: Callable[[str], Operation[T]]
 ) -> list[T]:
     """Run `batch`; if it fails, run `one` for each of the rows `ids`, and set aside the rows for which that fails.
-    Answers the results."""
+    Returns the results."""
     try:
         return [await store.run(batch)]
     except OUTAGE:

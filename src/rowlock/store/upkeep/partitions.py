@@ -77,7 +77,7 @@ async def _ensure(store: Store, ahead: Iterable[int]) -> Partitions:
 
 async def _create(store: Store, day: date) -> str:
     name = _name(day)
-    # Not CREATE … PARTITION OF: its lock makes readers of jobs_finished wait, too. ATTACH PARTITION alone lets writers
+    # Not CREATE … PARTITION OF: its lock also makes readers of jobs_finished wait. ATTACH PARTITION alone lets writers
     # go on, but then an insert into the default partition that is under way fails. So LOCK TABLE makes writers wait.
     return await _change(
         store,

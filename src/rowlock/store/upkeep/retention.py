@@ -134,7 +134,7 @@ async def _prune_keys(store: Store) -> int:
 @operation(single=True, repeatable=True)
 def forget(statement: str, n: int, age: float | None = None, job_id: str | None = None) -> Steps[int]:
     """Delete up to `n` rows that are older than `age` seconds or whose own time has come, or the row of one job;
-    answers how many."""
+    returns how many."""
     return len((yield Call(statement, n=n, ago=None if age is None else -age, job_id=job_id)))
 
 

@@ -15,7 +15,7 @@ from rowlock.core.errors import ResultsUnavailable
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import leases
-from rowlock.store.read import reads
+from rowlock.store.read import job_rows
 
 log = logging.getLogger("rowlock.worker")
 
@@ -39,7 +39,7 @@ class ResultTidy:
             # publishes after the answer is not in the list.
             published = await self._results.run(self._next)
             if published:
-                named = await self._store.run(reads.result_files(list(published)))
+                named = await self._store.run(job_rows.result_files(list(published)))
                 await self._results.run(self._remove_unnamed, published, named)
         except ResultsUnavailable as error:
             log.warning("old results are not removed now: %s", error)

@@ -1,24 +1,19 @@
 // What happens now, line by line; and what operators did.
-import { useCallback, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../../shared/api.ts";
 import { clock } from "../../shared/time.ts";
 import { useData } from "../data.ts";
 import { number } from "../format.ts";
-import { useMessages } from "../live.ts";
 import { Ago, Empty, Head, JobLink, Section, State } from "../parts/bits.tsx";
 import { Loaded } from "../parts/loaded.tsx";
-import { type Page, type State as JobState, STATES } from "../types.ts";
+import type { JobRow, Page } from "../types.ts";
 
 const KEPT = 200;
+const LOOKED = 100; // newest and running jobs whose changes are shown
+const FOUND = 10; // jobs that one search gives
 
 interface Change {
-  jobId: string;
-  jobType: string;
-  queue: string;
-  status: string;
-  attempt: number;
-  progress: number | null;
-  errorCode: string | null;
+  job: JobRow;
   at: string;
 }
 interface Deed {
@@ -46,17 +41,28 @@ function Changes() {
   const [lines, setLines] = useState<Change[]>([]);
   const [paused, setPaused] = useState(false);
   const [text, setText] = useState("");
-  const stopped = useRef(false);
-  stopped.current = paused;
-  useMessages(
-    useCallback((message) => {
-      if (message.type !== "jobs.changed" || stopped.current || message["full"]) return;
-      const jobs = message["jobs"] as Change[];
-      setLines((old) => [...[...jobs].sort((a, b) => b.at.localeCompare(a.at)), ...old].slice(0, KEPT));
-    }, []),
-  );
+  const newest = useData<Page<JobRow>>("api/operator/jobs", { limit: LOOKED }, ["jobs"], paused).value?.items;
+  const running = useData<Page<JobRow>>("api/operator/jobs", { state: "running", limit: LOOKED }, ["jobs"], paused).value?.items;
+  const known = useRef<Map<string, JobRow> | null>(null);
+  useEffect(() => {
+    if (newest === undefined || running === undefined) return;
+    const seen = new Map([...running, ...newest].map((job) => [job.jobId, job]));
+    const before = known.current;
+    known.current = seen;
+    if (before === null) return;
+    const add = (jobs: Iterable<JobRow>): void => {
+      const changes = [...jobs].filter((job) => shape(job) !== shape(before.get(job.jobId))).map((job) => ({ job, at: at(job, before) }));
+      if (changes.length > 0) setLines((old) => [...changes.sort((a, b) => b.at.localeCompare(a.at)), ...old].slice(0, KEPT));
+    };
+    add(seen.values());
+    // A job that ran, and is not among the newest: what has become of it?
+    const gone = [...before.values()].filter((job) => job.state === "running" && !seen.has(job.jobId)).slice(0, FOUND);
+    if (gone.length > 0) {
+      void get<Page<JobRow>>("api/operator/find", { text: gone.map((job) => job.jobId).join(" ") }).then(({ items }) => add(items), () => undefined);
+    }
+  }, [newest, running]);
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-  const shown = lines.filter((line) => words.every((word) => `${line.jobType} ${line.queue} ${line.status} ${line.errorCode ?? ""} ${line.jobId}`.toLowerCase().includes(word)));
+  const shown = lines.filter(({ job }) => words.every((word) => `${job.task} ${job.queue} ${job.state} ${job.errorCode ?? ""} ${job.jobId}`.toLowerCase().includes(word)));
   return (
     <Section title="Jobs" aside={
       <div class="section-tools">
@@ -69,13 +75,13 @@ function Changes() {
           <table class="list">
             <thead><tr><th scope="col">At</th><th scope="col">State</th><th scope="col">Job</th><th scope="col" class="wide">Queue</th><th scope="col" class="wide">What</th></tr></thead>
             <tbody>
-              {shown.map((line, index) => (
-                <tr key={`${lines.length - index} ${line.jobId} ${line.at}`}>
-                  <td><time dateTime={line.at}>{clock(line.at, undefined, false)}</time></td>
-                  <td><State state={stateOf(line)} /></td>
-                  <td><JobLink id={line.jobId}>{line.jobType}</JobLink></td>
-                  <td class="wide">{line.queue}</td>
-                  <td class="wide">{line.errorCode ?? (line.status === "RUNNING" && line.progress ? `${line.progress} %` : "")}</td>
+              {shown.map(({ job, at }, index) => (
+                <tr key={`${lines.length - index} ${job.jobId} ${at}`}>
+                  <td><time dateTime={at}>{clock(at, undefined, false)}</time></td>
+                  <td><State state={job.state} /></td>
+                  <td><JobLink id={job.jobId}>{job.task}</JobLink></td>
+                  <td class="wide">{job.queue}</td>
+                  <td class="wide">{job.errorCode ?? (job.state === "running" && job.progress ? `${job.progress} %` : "")}</td>
                 </tr>
               ))}
             </tbody>
@@ -86,13 +92,14 @@ function Changes() {
   );
 }
 
-const DEAD = "FAILED"; // the job API's word
+/** What a line shows of a job: two jobs of one shape are one line. */
+function shape(job: JobRow | undefined): string {
+  return job === undefined ? "" : `${job.state} ${job.attempt} ${job.progress} ${job.errorCode}`;
+}
 
-/** The feed has the job API's words: one for jobs that wait for their first attempt and for their next. */
-function stateOf({ status, errorCode }: Change): JobState {
-  if (status === DEAD) return "dead";
-  if (status === "QUEUED" && errorCode !== null) return "retryable";
-  return STATES.find((state) => state === status.toLowerCase()) ?? "queued";
+/** When a job came to what it is; about now, if it was seen before and the row has no time for it. */
+function at(job: JobRow, before: ReadonlyMap<string, JobRow>): string {
+  return job.finishedAt ?? (before.has(job.jobId) ? new Date().toISOString() : (job.startedAt ?? job.createdAt));
 }
 
 function Audit() {

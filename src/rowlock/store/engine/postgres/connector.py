@@ -139,6 +139,8 @@ class Connector:
         known = {name: value for name, value in self._settings.items() if version >= NEWER.get(name, 0)}
         rows = ", ".join([SYNCED, *(f"('{name}', '{value}')" for name, value in known.items())])
         settings = f"SELECT set_config(name, value, false) FROM (VALUES {rows}) AS setting (name, value)"
+        if connection.is_closed():  # asyncpg would raise AttributeError, which is not a broken connection to anybody
+            raise asyncpg.InterfaceError("the server closed the connection as soon as it was opened")
         # If the process id of the start-up differs from the backend's, a pooler is in between.
         pid = connection.get_server_pid()
         if await connection.execute(f"{settings} WHERE pg_backend_pid() = {pid}") == "SELECT 0":

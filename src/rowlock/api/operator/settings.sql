@@ -1,4 +1,4 @@
--- What a database is: store/read/about.py.
+-- What a database is: api/operator/settings.py.
 
 -- name: about [postgres]
 -- The server and its newest migration.

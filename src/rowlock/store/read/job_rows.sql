@@ -1,4 +1,4 @@
--- Jobs and attempts by id, in the order of store/read/reads.py.
+-- Rows of jobs and attempts, in the order of store/read/job_rows.py.
 
 -- name: read_job
 -- One job, live or finished.

@@ -1,4 +1,4 @@
-"""Jobs and attempts by id, from their rows."""
+"""Rows of jobs and attempts as records, read by id."""
 
 from __future__ import annotations
 

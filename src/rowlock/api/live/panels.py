@@ -1,0 +1,150 @@
+"""Which pages of the dashboard show something old, for all operators who watch this server.
+
+One reader asks the database once a second while an operator watches, and never otherwise: a mark for each page, which
+differs when what the page shows may have changed. Each client is sent the names of such pages, and reads their routes
+again. Many clients do that at the same moment, so the answers of routes are shared for a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+
+from rowlock.core.errors import StoreError
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.store import Store
+
+ROUND_SECONDS = 1.0
+SHARED_SECONDS = 1.0
+NEWEST = 50  # jobs of each kind whose changes a mark shows
+MOST = 10_000  # live, waiting and running jobs that a mark counts
+# What a mark is about, beside the page of its own name.
+PAGES = {
+    "jobs": ("batches", "now", "queues", "workers"),
+    "logs": ("jobs",),
+    "queues": ("now",),
+    "audit": ("jobs", "now", "queues"),  # an operator may have changed jobs that no mark looks at
+}
+
+
+@operation(read=True)
+def marks() -> Steps[dict[str, str | None]]:
+    """A text for each page, which differs when what the page shows may have changed."""
+    return {row.panel: row.mark for row in (yield Call("panel_marks", n=NEWEST, most=MOST))}
+
+
+def pages_of(changed: Iterable[str]) -> set[str]:
+    """The pages that these marks are about."""
+    return {page for mark in changed for page in (mark, *PAGES.get(mark, ()))} - {"logs"}
+
+
+class View:
+    """The pages that one client has not been sent yet."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake, self._pages = wake, set[str]()
+
+    def put(self, pages: Iterable[str]) -> None:
+        """Queue the names of pages for the client."""
+        self._pages |= set(pages)
+        self._wake()
+
+    def take(self) -> list[dict[str, Any]]:
+        """The message about what has changed since the last call, if something has."""
+        pages, self._pages = sorted(self._pages), set()
+        return [{"type": "panels.changed", "panels": pages}] if pages else []
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    at: float
+    response: asyncio.Future[Response | None]  # None: it failed, or is not for others
+
+
+class Panels:
+    """Reads the marks while somebody watches, and shares the answers that pages read."""
+
+    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
+        self._store = store
+        self._views: set[View] = set()
+        self._marks: Mapping[str, str | None] | None = None
+        self._known = asyncio.Event()  # the marks were read
+        self._task: asyncio.Task[None] | None = None
+        self._answers: dict[Hashable, _Answer] = {}
+
+    @contextlib.asynccontextmanager
+    async def watching(self, wake: Callable[[], None]) -> AsyncIterator[View]:
+        """A view while the block runs; `wake` is called when there is something to send. It is sent all that changes
+        from now on."""
+        view = View(wake)
+        self._views.add(view)
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        try:
+            await self._known.wait()
+            yield view
+        finally:
+            self._views.discard(view)
+            if not self._views:
+                await self.close()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        task, self._task, self._marks = self._task, None, None
+        self._known.clear()
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        store: Store | None = None
+        while True:
+            try:
+                store = store or await self._store()
+                await self._round(store)
+            except StoreError as error:  # while there is no store yet, the reader of events logs that
+                if store is not None:
+                    store.outage.failed("changes", error)
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def _round(self, store: Store) -> None:
+        before, found = self._marks, await store.run(marks())
+        self._marks = found
+        self._known.set()
+        changed = [] if before is None else [name for name, mark in found.items() if mark != before.get(name)]
+        if changed:
+            self.forget()
+            for view in self._views:
+                view.put(pages_of(changed))
+
+    # --- answers that are shared
+
+    def forget(self) -> None:
+        """Share no answer from before now: something has changed."""
+        self._answers.clear()
+
+    async def answer(
+        self, key: Hashable, read: Callable[[], Awaitable[Response]], share: bool
+    ) -> tuple[Response, bool]:
+        """What `read` returns, and whether another request has read it: with `share`, one that did so within the last
+        second, or does so at this moment."""
+        now = time.monotonic()
+        known = self._answers.get(key) if share else None
+        if known is not None and now - known.at < SHARED_SECONDS:
+            found = await asyncio.shield(known.response)
+            if found is not None:
+                return found, True
+        self._answers = {each: one for each, one in self._answers.items() if now - one.at < SHARED_SECONDS}
+        mine = self._answers[key] = _Answer(now, asyncio.get_running_loop().create_future())
+        response = None
+        try:
+            response = await read()
+        finally:
+            mine.response.set_result(response if response is not None and response.status_code == 200 else None)
+        return response, False
