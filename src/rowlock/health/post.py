@@ -1,16 +1,17 @@
-"""One signed POST (Standard Webhooks) to an address that is checked when it is connected to. Needs rowlock[webhooks].
+"""Delivers one signed message (Standard Webhooks), of a webhook or an alert. Needs rowlock[webhooks].
 
-Redirects are not followed: they would lead to where nobody has checked. What a receiver answers beyond its status and
-headers is not read.
+The address is checked when it is connected to. Redirects are not followed, because nobody has checked where they lead.
+Of a receiver's answer only status and headers are read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ from standardwebhooks import Webhook as Signer
 from yarl import URL
 
 from rowlock.client.version import VERSION
+from rowlock.core.errors import SourceError
 from rowlock.public_web import Dial, Resolve, WebTarget, public_address, public_socket, system_resolve
 
 
@@ -27,6 +29,30 @@ class Way:
 
     resolve: Resolve = system_resolve
     dial: Dial = public_socket
+
+
+async def deliver(
+    target: WebTarget,
+    message_id: str,
+    message: Mapping[str, Any],
+    secrets: Sequence[str],
+    seconds: float,
+    *,
+    private: bool,
+    way: Way | None = None,
+) -> aiohttp.ClientResponse:
+    """Sign and send a message; returns the answer, whatever its status. Raises SourceError if there is none (code
+    TIMEOUT, CONNECTION or DNS), or AddressRefused for an address that is not public unless `private` allows it."""
+    body = json.dumps(message, ensure_ascii=False)
+    headers = signed(message_id, body, secrets, datetime.now(UTC))
+    try:
+        return await post(target, body.encode(), headers, seconds, private=private, way=way)
+    except TimeoutError:
+        raise SourceError(f"{target.host} did not answer within {seconds:g} s", code="TIMEOUT") from None
+    except (aiohttp.ClientError, OSError) as error:
+        # The error's own text is left out: it may quote the URL with a secret in it, and the receiver's data.
+        reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
+        raise SourceError(f"{target.host}: {reason}", code="CONNECTION") from None
 
 
 def signed(message_id: str, body: str, secrets: Sequence[str], now: datetime) -> dict[str, str]:

@@ -8,7 +8,6 @@ cannot wait for a worker. A message stays in the database until its receiver has
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 from collections.abc import Awaitable, Callable
@@ -141,24 +140,15 @@ async def deliver(settings: AlertSettings, message: alerts.Message) -> None:
     """Send one message to the webhook, if there is one. Raises NotDelivered."""
     if settings.webhook_url is None or settings.webhook_secret is None:
         return
-    import aiohttp
+    from rowlock.health import post
 
-    from rowlock.health.post import post, signed
-
-    body = json.dumps(envelope(message, datetime.now(UTC)), ensure_ascii=False)
-    headers = signed(message.id, body, [settings.webhook_secret], datetime.now(UTC))
+    body, secrets = envelope(message, datetime.now(UTC)), [settings.webhook_secret]
+    seconds, private = settings.webhook_timeout_seconds, settings.webhook_private
     try:
         target = web_target(settings.webhook_url, ANY_PORT, said="alerts.webhook_url is")
-        answer = await post(
-            target, body.encode(), headers, settings.webhook_timeout_seconds, private=settings.webhook_private
-        )
-    except TimeoutError:
-        raise NotDelivered(f"no answer within {settings.webhook_timeout_seconds:g} s") from None
+        answer = await post.deliver(target, message.id, body, secrets, seconds, private=private)
     except (AddressRefused, SourceError) as error:
         raise NotDelivered(str(error)) from None
-    except (aiohttp.ClientError, OSError) as error:
-        # Not the error's own text: it quotes the URL, which may have a secret in it.
-        raise NotDelivered((isinstance(error, OSError) and error.strerror) or type(error).__name__) from None
     if not 200 <= answer.status < 300:
         again = answer.status >= 500 or answer.status in (408, 425, 429)
         raise NotDelivered(f"{target.host} answered {answer.status}", refused=not again)

@@ -6,7 +6,6 @@ followed, because their targets are not checked.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +22,8 @@ from rowlock.client.client import Client
 from rowlock.core.config import WebhookSettings
 from rowlock.core.errors import Permanent, Retry, SourceError
 from rowlock.core.states import State
-from rowlock.health.post import Way, post, signed
+from rowlock.health import post
+from rowlock.health.post import Way
 from rowlock.public_web import WebTarget
 from rowlock.store.engine.ids import valid_id
 from rowlock.worker.attempt.blame import retry_after
@@ -58,17 +58,9 @@ async def deliver(
     if not secrets:
         raise Retry("the owner has no secret to sign webhooks with", code="NO_WEBHOOK_SECRET")
     target = _target(url, settings.webhooks)
-    body = json.dumps(message(event, ZoneInfo(settings.zone)), ensure_ascii=False)
-    headers = signed(message_id, body, secrets, datetime.now(UTC))
-    try:
-        hooks = settings.webhooks
-        answer = await post(target, body.encode(), headers, hooks.timeout_seconds, private=hooks.allow_private, way=way)
-    except TimeoutError:
-        raise SourceError(f"{target.host} took too long", code="TIMEOUT") from None
-    except (aiohttp.ClientError, OSError) as error:
-        # The error's own text is left out: it may quote the URL and data of the receiver.
-        reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
-        raise SourceError(f"{target.host}: {reason}", code="CONNECTION") from None
+    body, seconds = message(event, ZoneInfo(settings.zone)), settings.webhooks.timeout_seconds
+    private = settings.webhooks.allow_private
+    answer = await post.deliver(target, message_id, body, secrets, seconds, private=private, way=way)
     if not 200 <= answer.status < 300:
         raise _failure(target.host, answer)
 
