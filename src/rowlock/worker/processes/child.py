@@ -19,10 +19,11 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import cache, partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from rowlock.client.client import Client
@@ -37,7 +38,8 @@ from rowlock.worker.attempt.classify import end_of
 from rowlock.worker.processes.channel import Lines, Progress, ToParent
 from rowlock.worker.processes.cleanup import Leftovers
 from rowlock.worker.processes.locate import NotImportable, find
-from rowlock.worker.processes.memory import memory_limit
+
+log = logging.getLogger("rowlock.worker")
 
 PR_SET_PDEATHSIG = 1
 
@@ -235,3 +237,33 @@ class Host:
     async def call(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
         """Call a sync task in the main thread. The parent enforces its timeout."""
         return await self.between_turns(function)
+
+
+@contextmanager
+def memory_limit(megabytes: int | None) -> Iterator[None]:
+    """Limit the address space to what is used now plus `megabytes`: a job that wants more gets a MemoryError."""
+    if megabytes is None:
+        yield
+        return
+    try:
+        import resource
+
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        limit = now + megabytes * 2**20
+        if before[1] != resource.RLIM_INFINITY:
+            limit = min(limit, before[1])
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    except (ImportError, AttributeError, OSError, ValueError) as error:
+        _warn_once(f"memory_mb has no effect on this system: {error}")
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    log.warning(text)
