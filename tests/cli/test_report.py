@@ -56,7 +56,7 @@ async def incident(url: str, names: list[str]) -> None:
             async with asyncio.timeout(60):
                 while await unfinished(app):
                     await asyncio.sleep(0.05)
-            await store.run(counters.sample())
+            await counters.sample(store)
         while await store.run(counters.sum_up()):
             pass
 
