@@ -166,7 +166,7 @@ class Sweeper:
             while await self._store.run(counters.sum_up()):
                 pass
         if (minute := int(time.time() / 60)) != self._sampled:
-            await self._store.run(counters.sample())
+            await counters.sample(self._store)
             self._sampled = minute
         return COUNT_SECONDS * (1 if counted else 2) * random.uniform(0.8, 1.2)
 
