@@ -14,13 +14,14 @@ from rowlock.bridge.bridge import Bridge
 from rowlock.bridge.dead_letters import drop, letters, republish
 from rowlock.bridge.stats import numbers
 from rowlock.bridge.streams import opened_streams
-from rowlock.cli.inspect.checks import work
+from rowlock.cli.inspect.checks import conditions
 from rowlock.cli.main import execute
 from rowlock.core.errors import ConfigError, NotAllowed, StoreError
 from rowlock.core.job import NewJob
 from rowlock.store import audit
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import enqueue
+from rowlock.store.read.snapshot import snapshot
 from support.redis_server import RedisServer
 from support.remote import Remote, until, until_state, with_tasks
 
@@ -270,7 +271,7 @@ async def test_jobs_that_nobody_publishes_are_told_by_explain_and_doctor(setting
             await store.run(enqueue.enqueue([(job_id, '{"replayId": 1}')], NewJob("REPLAY_MP4")))
             why = await app.explain(job_id)
             assert "knows its task 'REPLAY_MP4'" in why.text
-            told = [finding for finding in await work(store) if finding.level == "fail"]
+            told = [finding for finding in conditions(await store.run(snapshot())) if finding.level == "fail"]
             assert [finding.text for finding in told] == [
                 "no worker of 'default' has the task 'REPLAY_MP4'; jobs waiting: 1"
             ]

@@ -124,7 +124,7 @@ async def run(api: Api, folder: Path, verb: str) -> Any:
 
 async def surfaces(api: Api, folder: Path) -> dict[str, set[str]]:
     """The sentences of everything that reports what is wrong."""
-    api.context.snapshots.changed()
+    api.service.snapshots.changed()
     page = (await operator(api, "now"))["problems"]
     verbs = {verb: run(api, folder, verb) for verb in ("stats --json", "top --json", "doctor --json", "stats")}
     verbs |= {verb: run(api, folder, verb) for verb in ("top --once", "alerts test --json", LIMITS)}
