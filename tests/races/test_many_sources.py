@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
+from rowlock.core.claiming.ranges import Position
 from rowlock.core.clock import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Call
@@ -32,7 +33,7 @@ async def start_elsewhere(rig: Rig, count: int) -> None:
     await enqueue(rig.store, sources, 100_000, task="elsewhere")
     cursor, running = "", 0
     while running < count:
-        heads = await rig.store.run(look([("default", "elsewhere")], 256, (0, cursor)))
+        heads = await rig.store.run(look([("default", "elsewhere")], 256, Position("default", "elsewhere", 0, cursor)))
         taken = await rig.store.run(claim_from("elsewhere", token(), heads, [], 256, 600))
         assert taken.jobs
         cursor, running = heads[-1].source, running + len(taken.jobs)
@@ -43,7 +44,7 @@ async def work_of_a_claim(rig: Rig, cursor: str) -> Counter[str]:
     if rig.store.engine == "postgres":
         await rig.store.execute("VACUUM ANALYZE rowlock.jobs_live, rowlock.sources")  # no pages of dead rows
     async with (pages if rig.store.engine == "postgres" else steps)(rig.store) as (session, touched):
-        heads = await session.run(look(LANES, 32, (0, cursor)))
+        heads = await session.run(look(LANES, 32, Position(*LANES[0], 0, cursor)))
         taken = await session.run(claim_from("w", token(), heads, [], 10, 60))
         assert (len(heads), len(taken.jobs)) == (32, 10)
     return touched

@@ -112,7 +112,16 @@ class Executor:
                 end = stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
-        self._report(attempt, end, span)
+        attempt.ended, attempt.task = True, None  # kept until its outcome is written; its task and context are not
+        if span is not None:
+            span(end)
+        try:
+            if end is None:  # its own transaction has committed its success, or its lease was lost
+                self._nothing_to_settle(attempt)
+            elif not attempt.abandoned:
+                self._settler.settle(attempt, end)
+        finally:
+            self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
 
     def _record_start(self, attempt: LiveAttempt) -> EndSpan | None:
         attempt.begun = True
@@ -129,19 +138,6 @@ class Executor:
 
     def _usual_run(self, task: AnyTask) -> Run:
         return self._run_in_child if task.runs_in == "process" else self._invoker.call
-
-    def _report(self, attempt: LiveAttempt, end: AttemptEnd | None, span: EndSpan | None) -> None:
-        """Have the outcome written, and give the slot to the next job."""
-        attempt.ended, attempt.task = True, None  # kept until its outcome is written; its task and context are not
-        if span is not None:
-            span(end)
-        try:
-            if end is None:  # its own transaction has committed its success, or its lease was lost
-                self._nothing_to_settle(attempt)
-            elif not attempt.abandoned:
-                self._settler.settle(attempt, end)
-        finally:
-            self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
 
     def _begin_span(self, traces: Traces, attempt: LiveAttempt) -> EndSpan | None:
         """Start the attempt's span; follow-ups and a child process belong to it. Returns what ends it. Span processors
