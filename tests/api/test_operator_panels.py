@@ -88,7 +88,7 @@ async def test_a_queue_has_its_slots_depth_and_times(api: Api) -> None:
         assert sum(minute["succeeded"] for minute in queue["minutes"]) == 1
         assert queue["runSeconds"]["p50"] > 0
         assert (await operator(api, "now"))["problems"] == []
-    await (await app.store()).run(counters.sample())
+    await counters.sample(await app.store())
     depth = await operator(api, "charts/depth?minutes=5")
     assert [(one["name"], one["points"][-1]["waiting"]) for one in depth["queues"]] == [("default", 1)]
 

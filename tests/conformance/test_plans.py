@@ -57,6 +57,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "progress": ({"told": [(*lease, 50, "p", "m") for lease in held_now()]}, None),
     "expired": ({"n": 100, "guard": 60}, "jobs_live_running"),
     "promote": ({"n": 100}, "jobs_live_due"),
+    "peek": ({"lane": [("default", "task1"), ("default", "task2")]}, "jobs_live_due"),
     "to_sweep": ({}, "jobs_live_running"),
     "overdue": ({"n": 100}, "jobs_live_expiry"),
     "lock_jobs": ({"asked": ids()}, None),

@@ -140,9 +140,9 @@ async def test_queues_are_sampled_once_a_minute_by_one_process(rig: Rig, store: 
     await rig.enqueue(task="t", delay=500.0)
     clock.move(7)
     await rig.claim(1, lease=LEASE)
-    assert [await store.run(counters.sample()) for _ in range(2)] == [True, False]
+    assert [await counters.sample(store) for _ in range(2)] == [True, False]
     clock.move(60)
-    assert await store.run(counters.sample())
+    assert await counters.sample(store)
     found = (await store.run(counters.samples(clock.now() - timedelta(hours=1))))["default"]
     assert [(one.ready, one.waiting, one.running) for one in found] == [(2, 1, 1)] * 2
     assert [round(one.oldest_seconds or 0) for one in found] == [7, 67]
@@ -156,7 +156,7 @@ async def test_of_too_many_samples_the_newest_are_told_and_of_each_hour_the_long
     for minute in range(90):
         if minute < 30:
             await rig.enqueue(task="t")
-        await store.run(counters.sample())
+        await counters.sample(store)
         clock.move(60)
     hours = (await store.run(counters.samples(since, seconds=3600)))["default"]
     assert [one.ready for one in hours][-1] == 30

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rowlock.core.claiming.actions import Claim, Fill, Promote, SetIdle, Sleep
+from rowlock.core.claiming.actions import Claim, Fill, Look, Peek, Promote, SetIdle, Sleep
 from rowlock.core.claiming.plan import FULL_SECONDS, PREFETCH_SECONDS, PROMOTE_SECONDS, Plan
 from rowlock.core.claiming.ranges import FRONT_SECONDS, NO_ID
 from support.claiming_rig import BATCH, POLL_SECONDS, WALL, Worker, new_plan, quick_worker
@@ -193,8 +193,8 @@ def test_after_the_announcement_the_worker_polls_again_at_once_and_after_50_and_
     while worker.do() != SetIdle(True):
         pass
     at = worker.now
-    for seconds in (0.0, 0.05, 0.5, POLL_SECONDS):
-        worker.until(Claim)
+    for seconds, kind in ((0.0, Claim), (0.05, Claim), (0.5, Claim), (POLL_SECONDS, Peek)):
+        worker.until(kind)
         at += seconds
         assert worker.now == pytest.approx(at)
 
@@ -205,8 +205,27 @@ def test_an_idle_worker_sleeps_for_the_poll_interval_less_up_to_a_tenth(jitter: 
     worker.until_drained()
     before = worker.now
     for nth in (1, 2, 3):
-        worker.until(Claim)
+        worker.until(Peek)
         assert worker.now == pytest.approx(before + nth * seconds)
+
+
+def test_a_poll_of_an_idle_worker_is_one_statement_while_there_is_nothing_to_do() -> None:
+    worker = Worker(new_plan())
+    worker.until_drained()
+    for _ in range(10):
+        worker.now = worker.until_sleep().until
+    assert {type(action) for action in worker.done} == {Peek, Sleep}
+
+
+def test_a_poll_that_shows_a_ready_job_is_followed_by_its_claim_at_once() -> None:
+    worker = Worker(new_plan())
+    worker.until_drained()
+    before, worker.ready = worker.now, {"fast": 1}
+    worker.until(Claim)
+    assert worker.now == pytest.approx(before + POLL_SECONDS)
+    assert worker.ready == {"fast": 0}
+    assert isinstance(worker.until(Look), Look), "it may have had a source"
+    assert worker.now == pytest.approx(before + POLL_SECONDS)
 
 
 def test_an_idle_worker_is_announced_once() -> None:
@@ -292,7 +311,7 @@ def test_a_short_claim_from_the_marks_is_followed_by_one_from_the_front_within_a
         (False, began),
         (True, pytest.approx(began + FRONT_SECONDS)),
     ]
-    worker.until(Claim)
+    worker.until(Peek)
     assert worker.now == pytest.approx(began + FRONT_SECONDS + POLL_SECONDS), "none is due before the next poll"
 
 
@@ -326,13 +345,20 @@ def test_a_busy_worker_promotes_five_times_a_second() -> None:
         assert worker.now == pytest.approx(1000.0 + nth * PROMOTE_SECONDS)
 
 
-def test_an_idle_worker_without_delayed_jobs_promotes_once_a_poll() -> None:
+def test_an_idle_worker_without_delayed_jobs_promotes_one_that_a_poll_shows_to_be_due() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
-    before = worker.now
-    for nth in (1, 2, 3):
-        worker.until(Promote)
-        assert worker.now == pytest.approx(before + nth * POLL_SECONDS)
+    before, worker.due = worker.now, 0.0
+    worker.until(Promote)
+    assert worker.now == pytest.approx(before + POLL_SECONDS)
+
+
+def test_an_idle_worker_promotes_a_job_in_time_of_which_only_a_poll_told_it() -> None:
+    worker = Worker(new_plan())
+    worker.until_drained()
+    before, worker.due = worker.now, 1.7
+    worker.until(Promote)
+    assert worker.now == pytest.approx(before + POLL_SECONDS + 1.7)
 
 
 def test_a_job_that_an_idle_worker_claimed_may_be_due_again_soon() -> None:

@@ -5,10 +5,7 @@ import pytest
 from rowlock.core.claiming.ranges import BACK_MS, MARKS, NO_ID, START, Range, Ranges
 from rowlock.core.job import Claimed
 
-NOBODY = Claimed(
-    *("", "", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
-    *(None, None, None, None, None, False, "", ""),
-)
+NOBODY = Claimed(id="", task="")
 
 
 def jobs_of(task: str, count: int, first: int = 0, priority: int = 0) -> list[Claimed]:

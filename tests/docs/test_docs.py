@@ -269,7 +269,7 @@ GLOSSARY = {
     "crashes": "zombie, suspect, probation, quarantine, conviction, set aside",
     "sources": "source, source class, gate, token bucket, breaker, probe, epoch, refusal, turn, plain job",
     "operation": "alert, bridge, dead letter",
-    "inside": "plan, lane, low-water mark, prefetch, head, look, survey, engine, store, operation, capability",
+    "inside": "plan, range, low-water mark, prefetch, position, look, survey, engine, store, operation, capability",
 }
 COINED = r"\b(source|tick|settle|lease|breaker|suspect|quarantine|conviction|convicted|set aside|follow-up|batch)e?s?\b"
 

@@ -2394,6 +2394,25 @@ RETURNING name;
 -- paused_queues
 SELECT name, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at FROM rowlock.queues WHERE paused_at IS NOT NULL ORDER BY name;
 
+-- peek (lane[0], lane[1], now)
+SELECT EXISTS (
+    SELECT 1
+    FROM unnest($1::text[], $2::text[]) AS lane(queue, task)
+    WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
+      AND coalesce(
+          (SELECT j.id FROM rowlock.jobs_live j
+           WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
+             AND (j.expires_at IS NULL OR j.expires_at > coalesce($3, statement_timestamp()))
+           ORDER BY j.priority, j.id LIMIT 1),
+          (SELECT j.id FROM rowlock.jobs_live j
+           WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
+             AND (j.expires_at IS NULL OR j.expires_at > coalesce($3, statement_timestamp()))
+           ORDER BY j.priority, j.source, j.id LIMIT 1)) IS NOT NULL) AS ready, (
+    SELECT (date_part('epoch', run_after) - date_part('epoch', coalesce($3, statement_timestamp()))) FROM rowlock.jobs_live j
+    WHERE NOT ready AND state <> 'running' AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id AND coalesce(a.again_at > coalesce($3, statement_timestamp()), TRUE)) IS NULL
+    ORDER BY run_after
+    LIMIT 1) AS seconds;
+
 -- progress (now, told[0], told[1], told[2], told[3], told[4])
 UPDATE rowlock.jobs_live
 SET progress = CASE WHEN told.progress >= coalesce(rowlock.jobs_live.progress, 0) THEN told.progress

@@ -2307,6 +2307,25 @@ RETURNING name;
 -- paused_queues
 SELECT name, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at FROM rowlock_queues WHERE paused_at IS NOT NULL ORDER BY name;
 
+-- peek (lane, now)
+SELECT EXISTS (
+    SELECT 1
+    FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task FROM json_each(?1)) AS lane
+    WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
+      AND coalesce(
+          (SELECT j.id FROM rowlock_jobs_live j
+           WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
+             AND (j.expires_at IS NULL OR j.expires_at > ?2)
+           ORDER BY j.priority, j.id LIMIT 1),
+          (SELECT j.id FROM rowlock_jobs_live j
+           WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
+             AND (j.expires_at IS NULL OR j.expires_at > ?2)
+           ORDER BY j.priority, j.source, j.id LIMIT 1)) IS NOT NULL) AS ready, (
+    SELECT (run_after - ?2) FROM rowlock_jobs_live j
+    WHERE NOT ready AND state <> 'running' AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id AND coalesce(a.again_at > ?2, TRUE)) IS NULL
+    ORDER BY run_after
+    LIMIT 1) AS seconds;
+
 -- progress (now, told)
 UPDATE rowlock_jobs_live
 SET progress = CASE WHEN told.progress >= coalesce(rowlock_jobs_live.progress, 0) THEN told.progress

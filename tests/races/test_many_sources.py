@@ -178,6 +178,22 @@ async def test_a_worker_that_faces_only_blocked_jobs_runs_at_most_two_statements
     assert 0 < paused.total() <= 10
 
 
+# What a worker checks every 25 seconds: the clock of the database, and whether jobs wait for a task that nobody knows.
+CHECKS = Counter(["clock", "put_sources_right", "put_leases_right", "live_workers", "waiting_lanes"])
+
+
+async def test_an_idle_worker_runs_at_most_one_statement_a_second(database: str, statements: Statements) -> None:
+    async with opened(database) as (app, _), app.worker() as pool:
+        async with asyncio.timeout(20):
+            while not statements[database]["prune_sources"] or not (pool.idle and pool._parts.claimer.plan.drained):
+                await asyncio.sleep(0.01)
+        statements[database].clear()
+        await asyncio.sleep(10)  # real seconds, as above
+        found = Counter(statements[database]) - ONCE_A_MINUTE
+    print(f"in 10 s: {dict(found)}")
+    assert 0 < (found - CHECKS).total() <= 8, "two more on average are checks"
+
+
 @pytest.mark.parametrize("where", ["alone", "before another task", "behind another task", "at a lower priority"])
 async def test_a_worker_finds_the_one_free_source_among_2000_paused_ones_soon(database: str, where: str) -> None:
     free, last = site(1000), 10 if where == "at a lower priority" else 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rowlock.core.claiming.actions import Action, Claim, Fill, Look, Promote, SetIdle, Sleep
+from rowlock.core.claiming.actions import Action, Claim, Fill, Look, Peek, Promote, SetIdle, Sleep
 from rowlock.core.claiming.plan import PREFETCH_SECONDS, REPOLLS, Plan
 from rowlock.core.job import Claimed
 
@@ -11,10 +11,7 @@ POLL_SECONDS = 5.0
 BATCH = 50
 TEN_FREE = Fill(free=10, waiting=0, unsettled=0)
 WALL = 0x0190_0000_0000 / 1000  # seconds; the time of the made-up ids
-JOB = Claimed(
-    *("", "fast", "default", 0, "{}", None, None, None, None, None, 1, 5, 0, 0, 0),
-    *(None, None, None, None, None, False, "", ""),
-)
+JOB = Claimed(id="", task="fast")
 
 
 def new_plan(
@@ -52,6 +49,8 @@ class Worker:
                 self.plan.claimed(action, self.take(action), self.now, WALL)
             case Look():
                 self.plan.saw(action, [], self.now)
+            case Peek():
+                self.plan.peeked(any(self.ready.values()), self.due, self.now)
             case Promote():
                 self.plan.promoted(0, self.due, self.now)
             case SetIdle():

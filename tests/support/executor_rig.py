@@ -7,7 +7,7 @@ from typing import Any
 
 from rowlock import Rowlock
 from rowlock.signals.logs import JobLog
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.executor import Executor
 from rowlock.worker.attempt.slots import Slots
 
@@ -15,11 +15,11 @@ from rowlock.worker.attempt.slots import Slots
 class RecordingSlots(Slots):
     """Slots that remember which attempts had nothing to settle."""
 
-    def __init__(self, size: int, settled: list[Running], claimer: Any) -> None:
+    def __init__(self, size: int, settled: list[LiveAttempt], claimer: Any) -> None:
         super().__init__("w", size, claimer, JobLog("w"))
         self._settled = settled
 
-    def nothing_to_settle(self, attempt: Running) -> None:
+    def nothing_to_settle(self, attempt: LiveAttempt) -> None:
         self._settled.append(attempt)
 
 
@@ -28,7 +28,7 @@ class ExecutorRig:
 
     def __init__(self, app: Rowlock, size: int = 1) -> None:
         self.ends: list[Any] = []  # what was settled
-        self.settled: list[Running] = []  # what had nothing to settle
+        self.settled: list[LiveAttempt] = []  # what had nothing to settle
         self.pauses = 0
         part: Any = self
         self.slots = RecordingSlots(size, self.settled, part)
@@ -36,13 +36,13 @@ class ExecutorRig:
             app, self.slots, {}, claimer=part, settler=part, stopping=part, progress=part, batches=part
         )
 
-    async def execute(self, running: Running) -> Any:
+    async def execute(self, running: LiveAttempt) -> Any:
         """How an attempt ended; None when it had nothing to settle."""
         self.slots.occupied += 1
         await self.executor.execute(running)
         return self.ends.pop() if self.ends else None
 
-    def start(self, running: Running) -> asyncio.Task[Any]:
+    def start(self, running: LiveAttempt) -> asyncio.Task[Any]:
         """Start an attempt as the executor does, so that it can be stopped."""
         running.task = asyncio.create_task(self.execute(running))
         return running.task
@@ -61,14 +61,14 @@ class ExecutorRig:
 
     # --- settler
 
-    def settle(self, running: Running, end: Any) -> None:
+    def settle(self, running: LiveAttempt, end: Any) -> None:
         self.ends.append(end)
 
     # --- stopping, progress, batches
 
-    def stop(self, running: Running, reason: str) -> None: ...
+    def stop(self, running: LiveAttempt, reason: str) -> None: ...
 
-    def reporter(self, running: Running) -> Callable[..., None]:
+    def reporter(self, running: LiveAttempt) -> Callable[..., None]:
         return lambda *_: None
 
     def started(self, batch_id: str) -> None: ...

@@ -23,7 +23,7 @@ from rowlock.core.policy import PROBATION
 from rowlock.store.engine.ids import new_id, new_token
 from rowlock.store.jobs import claim as claims
 from rowlock.store.jobs.claim import Range
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 
 app = Rowlock()
 layers: contextvars.ContextVar[str] = contextvars.ContextVar("layers", default="none")
@@ -340,17 +340,17 @@ def keeps_lines(ctx: Context, last: str) -> None:
 LOST = {"losses": 1, "losses_in_row": 1, "probation": PROBATION}
 
 
-def claimed(task: str, args: str = "{}", **changes: Any) -> Running:
+def claimed(task: str, args: str = "{}", **changes: Any) -> LiveAttempt:
     """An attempt of a job that no database knows."""
     nobody = loose_context(task)._job
-    return Running(nobody._replace(id=new_id(), token=new_token(), args=args, worker="w", **changes))
+    return LiveAttempt(nobody._replace(id=new_id(), token=new_token(), args=args, worker="w", **changes))
 
 
-async def claim(task: str) -> Running:
+async def claim(task: str) -> LiveAttempt:
     """An attempt of a job that was really claimed."""
     store = await app.store()
     found: list[Claimed] = await store.run(claims.claim("w", new_token(), [Range("default", task)], 1, 60.0))
-    return Running(found[0])
+    return LiveAttempt(found[0])
 
 
 def read_pids(file: Path) -> list[int]:

@@ -15,7 +15,7 @@ from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
 from rowlock.client.context import loose_context
 from rowlock.core.outcome import Failed
 from rowlock.store.engine.ids import new_id
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from support import hostile
 from support.contract_tasks import attempts_of, count_jobs, execute, fetch, in_state, row_of, until, working
 from support.refusals import refused
@@ -398,5 +398,5 @@ async def test_a_job_whose_row_no_rule_can_be_applied_to_ends_dead(app: Rowlock,
 def test_a_timeout_that_is_none_is_no_timeout(timeout: float) -> None:
     """One that is no number would break the order of all timers of the event loop."""
     job = loose_context("t")._job
-    assert Running(job._replace(timeout_seconds=timeout)).job.timeout_seconds is None
-    assert Running(job._replace(timeout_seconds=2.5)).job.timeout_seconds == 2.5
+    assert LiveAttempt(job._replace(timeout_seconds=timeout)).job.timeout_seconds is None
+    assert LiveAttempt(job._replace(timeout_seconds=2.5)).job.timeout_seconds == 2.5

@@ -10,8 +10,8 @@ from rowlock import Context, LeaseLost, Rowlock
 from rowlock.core.outcome import Succeeded
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim
-from rowlock.worker.attempt.attempt import Running
-from rowlock.worker.attempt.call import Caller
+from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.call import Invoker
 from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, Overran
 from support.contract_tasks import count_jobs, execute, row_of
 
@@ -24,30 +24,30 @@ class Called:
     def __init__(self, app: Rowlock) -> None:
         self.app, self.stopped, self.blocking = app, list[str](), list[str]()
         part: Any = self
-        self.caller = Caller(app, {}, progress=part, threads=part, lines=None, stopping=part)
+        self.invoker = Invoker(app, {}, progress=part, threads=part, lines=None, stopping=part)
 
-    def reporter(self, attempt: Running) -> Any:
+    def reporter(self, attempt: LiveAttempt) -> Any:
         return lambda *_: None
 
-    def stop(self, attempt: Running, reason: str) -> None:
+    def stop(self, attempt: LiveAttempt, reason: str) -> None:
         self.stopped.append(f"{attempt.job.id} {reason}")
 
-    async def call(self, attempt: Running, function: Any) -> Any:
+    async def call(self, attempt: LiveAttempt, function: Any) -> Any:
         self.blocking.append(attempt.job.id)
         return await asyncio.to_thread(function)
 
-    async def attempt(self, job_id: str) -> Running:
+    async def attempt(self, job_id: str) -> LiveAttempt:
         """A claimed job."""
         store = await self.app.store()
         job = await store.run(claim.claim_one(job_id, "w", new_token(), 60.0))
         assert job is not None
-        return Running(job)
+        return LiveAttempt(job)
 
     async def run(self, task: Any, **given: Any) -> Any:
         """How the attempt of a new job ends."""
         attempt = await self.attempt((await task.enqueue(**given)).id)
         async with asyncio.timeout(LIMIT):
-            return await self.caller.call(attempt, task)
+            return await self.invoker.call(attempt, task)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def test_stored_arguments_that_do_not_fit_are_refused_before_the_call(app:
     await execute(app, """UPDATE {t}jobs_live SET args = '{"n": "many"}' WHERE id = $1""", job.id)
     attempt = await called.attempt(job.id)
     with pytest.raises(ArgumentsMisfit, match="n"):
-        await called.caller.call(attempt, work)
+        await called.invoker.call(attempt, work)
     assert ran == []
 
 
@@ -176,7 +176,7 @@ async def test_the_success_is_written_in_the_handlers_own_transaction(app: Rowlo
 
     job = await work.enqueue()
     attempt = await called.attempt(job.id)
-    assert await called.caller.call(attempt, work) is None, "there is nothing left to settle"
+    assert await called.invoker.call(attempt, work) is None, "there is nothing left to settle"
     row = await row_of(app, job.id)
     assert (row["state"], row["result"]) == ("succeeded", 7)
     assert await count_jobs(app, "follow") == 1
@@ -193,9 +193,9 @@ async def test_a_transaction_of_an_attempt_that_lost_its_lease_is_undone(app: Ro
 
     job = await work.enqueue()
     held = await called.attempt(job.id)
-    stale = Running(held.job._replace(token=new_token()))
+    stale = LiveAttempt(held.job._replace(token=new_token()))
     with pytest.raises(LeaseLost):
-        await called.caller.call(stale, work)
+        await called.invoker.call(stale, work)
     assert ((await row_of(app, job.id))["state"], await count_jobs(app, "follow")) == ("running", 0)
 
 
@@ -213,5 +213,5 @@ async def test_a_child_of_an_attempt_that_lost_its_lease_is_not_enqueued(app: Ro
 
     job = await work.enqueue()
     held = await called.attempt(job.id)
-    await called.caller.call(Running(held.job._replace(token=new_token())), work)
+    await called.invoker.call(LiveAttempt(held.job._replace(token=new_token())), work)
     assert (refused, await count_jobs(app, "child")) == ([job.id], 0)

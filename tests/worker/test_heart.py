@@ -25,7 +25,7 @@ from rowlock.store.engine.store import Store
 from rowlock.store.jobs import claim, enqueue, leases, transitions
 from rowlock.store.jobs.claim import Range
 from rowlock.store.jobs.transitions import Keep
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.registration import Registration
@@ -51,7 +51,7 @@ async def test_a_heart_stops_at_once_whenever_it_would_have_looked_next(
 class Held:
     """Jobs under leases that are due for a beat, and a heart for them whose beats are made by hand."""
 
-    def __init__(self, app: Rowlock, claimed: list[Running], beat: float) -> None:
+    def __init__(self, app: Rowlock, claimed: list[LiveAttempt], beat: float) -> None:
         self.all = claimed
         claimer: Any = self
         self.slots = Slots("w", len(claimed), claimer, JobLog("w"))
@@ -68,7 +68,7 @@ class Held:
         self.registered_again += 1
 
     @property
-    def lost(self) -> list[Running]:
+    def lost(self) -> list[LiveAttempt]:
         return [running for running in self.all if not self.slots.holds(running)]
 
     async def beat(self) -> None:
@@ -86,7 +86,7 @@ async def held(app: Rowlock, count: int, beat: float = 60.0) -> AsyncIterator[He
     rows = [(f"00000000-0000-7000-8000-{number:012x}", "{}") for number in range(count)]
     await store.run(enqueue.enqueue(rows, NewJob(task="t")))
     found = await store.run(claim.claim("w", new_token(), [Range("default", "t")], count, 100.0))
-    made = Held(app, [Running(job) for job in found], beat)
+    made = Held(app, [LiveAttempt(job) for job in found], beat)
     made.store = await made.heart._open()
     yield made
     for waiting in list(made.heart._waiting.values()):
@@ -96,7 +96,7 @@ async def held(app: Rowlock, count: int, beat: float = 60.0) -> AsyncIterator[He
 
 
 @asynccontextmanager
-async def locked(database: str, rows: list[Running]) -> AsyncIterator[asyncpg.Connection]:
+async def locked(database: str, rows: list[LiveAttempt]) -> AsyncIterator[asyncpg.Connection]:
     """Rows that a stranger has locked, and let expire, until the block ends."""
     connection = await asyncpg.connect(database)
     try:

@@ -8,7 +8,7 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.core.job import Claimed
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.claim.claimer import Claimer
 
 NOBODY = Claimed(id="", task="t")
@@ -16,7 +16,7 @@ NOBODY = Claimed(id="", task="t")
 
 async def test_an_attempt_that_has_not_begun_is_told_and_not_cancelled() -> None:
     """A task that is cancelled before its first step never runs, and its slot would never be free again."""
-    running = Running(NOBODY)
+    running = LiveAttempt(NOBODY)
     running.task = asyncio.create_task(asyncio.Event().wait())
     running.stop("cancel")
     await asyncio.sleep(0)

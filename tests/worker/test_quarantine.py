@@ -16,7 +16,7 @@ from rowlock.core.config import Settings
 from rowlock.core.outcome import Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import PROBATION, decide
 from rowlock.core.states import State
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.processes.process import Child
 from support import process_tasks as tasks
 from support.executor_rig import ExecutorRig
@@ -135,7 +135,7 @@ async def test_a_suspect_whose_task_this_worker_does_not_know_stays_a_suspect(ri
 async def test_a_transaction_in_quarantine_settles_its_job(rig: Rig) -> None:
     job = await tasks.in_transaction.enqueue()
     claimed_ = await claim("in_transaction")
-    running = Running(claimed_.job._replace(**LOST))
+    running = LiveAttempt(claimed_.job._replace(**LOST))
     assert await rig.execute(running) is None
     assert rig.settled[-1] is running
     assert (await app.job(job.id)).state == State.SUCCEEDED

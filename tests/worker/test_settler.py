@@ -15,7 +15,7 @@ from rowlock.core.states import Outcome, State
 from rowlock.store import batches
 from rowlock.store.jobs.enqueue import enqueue_rows
 from rowlock.store.jobs.insert import NewRow
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.loops import Loops
 from rowlock.worker.settle.fallback import UNSTORABLE, undecided, unstorable
 from rowlock.worker.settle.settler import BATCH, Batch, Settler
@@ -73,7 +73,7 @@ async def running(rig: Rig, count: int, **options: Any) -> list[Claimed]:
 async def test_outcomes_that_come_together_are_written_together(rig: Rig, told: Told) -> None:
     jobs = await running(rig, 50)
     for number, job in enumerate(jobs):
-        told.settler.settle(Running(job), Failed("BROKEN", "no") if number % 5 == 0 else Succeeded(str(number)))
+        told.settler.settle(LiveAttempt(job), Failed("BROKEN", "no") if number % 5 == 0 else Succeeded(str(number)))
     assert told.settler.backlog == 50
     assert await told.settler.drain(WAIT)
     assert (told.flushes, told.settler.backlog) == (1, 0)
@@ -86,7 +86,7 @@ async def test_outcomes_that_come_together_are_written_together(rig: Rig, told: 
 async def test_a_claimer_that_waits_until_outcomes_are_written_is_woken(rig: Rig, told: Told) -> None:
     (job,) = await running(rig, 1)
     waiting = asyncio.create_task(told.claimer._sleep(WAIT * 10))
-    told.settler.settle(Running(job), Succeeded(None))
+    told.settler.settle(LiveAttempt(job), Succeeded(None))
     await asyncio.wait_for(waiting, WAIT)
     assert await rig.state(job.id) == "succeeded"
 
@@ -94,12 +94,12 @@ async def test_a_claimer_that_waits_until_outcomes_are_written_is_woken(rig: Rig
 async def test_outcomes_that_come_during_a_write_go_into_the_next_one(rig: Rig, told: Told) -> None:
     first, *later = await running(rig, 4)
     told.hold = asyncio.Event()
-    told.settler.settle(Running(first), Succeeded(None))
+    told.settler.settle(LiveAttempt(first), Succeeded(None))
     async with asyncio.timeout(WAIT):
         while not told.before:
             await asyncio.sleep(0)
     for job in later:
-        told.settler.settle(Running(job), Succeeded(None))
+        told.settler.settle(LiveAttempt(job), Succeeded(None))
     assert told.settler.backlog == 4, "one is being written, three wait"
     told.hold.set()
     assert await told.settler.drain(WAIT)
@@ -109,7 +109,7 @@ async def test_outcomes_that_come_during_a_write_go_into_the_next_one(rig: Rig, 
 async def test_one_write_has_at_most_a_thousand_outcomes(rig: Rig, told: Told) -> None:
     jobs = await running(rig, BATCH + 1)
     for job in jobs:
-        told.settler.settle(Running(job), Succeeded(None))
+        told.settler.settle(LiveAttempt(job), Succeeded(None))
     assert await told.settler.drain(WAIT)
     assert [len(ids) for ids in told.before] == [BATCH, 1]
 
@@ -118,9 +118,9 @@ async def test_an_outcome_under_a_lost_lease_is_answered_lost_and_others_in_its_
     rig: Rig, told: Told
 ) -> None:
     mine, other = await running(rig, 2)
-    stale = Running(other._replace(token="00000000-0000-4000-8000-000000000000"))
+    stale = LiveAttempt(other._replace(token="00000000-0000-4000-8000-000000000000"))
     told.settler.settle(stale, Succeeded(None))
-    told.settler.settle(Running(mine), Succeeded(None))
+    told.settler.settle(LiveAttempt(mine), Succeeded(None))
     assert await told.settler.drain(WAIT)
     assert told.answers[other.id] == "lost"
     assert told.answers[mine.id] in ("applied", "duplicate"), "it may have been applied by the first of two statements"
@@ -133,7 +133,7 @@ async def test_a_write_that_failed_is_repeated_with_all_of_its_outcomes(
     jobs = await running(rig, 3)
     told.fail_before = [StoreUnavailable("gone"), StoreUnavailable("still gone")]
     for job in jobs:
-        told.settler.settle(Running(job), Succeeded(None))
+        told.settler.settle(LiveAttempt(job), Succeeded(None))
     assert await told.settler.drain(WAIT)
     assert told.before == [[job.id for job in jobs]] * 3
     assert (told.flushes, told.answers) == (1, dict.fromkeys([job.id for job in jobs], "applied"))
@@ -142,7 +142,7 @@ async def test_a_write_that_failed_is_repeated_with_all_of_its_outcomes(
 async def test_a_drain_gives_up_when_its_time_is_over(rig: Rig, told: Told) -> None:
     (job,) = await running(rig, 1)
     told.hold = asyncio.Event()
-    told.settler.settle(Running(job), Succeeded(None))
+    told.settler.settle(LiveAttempt(job), Succeeded(None))
     assert not await told.settler.drain(0.02)
     assert await rig.state(job.id) == "running"
     told.hold.set()
@@ -155,7 +155,7 @@ async def test_what_is_written_is_not_written_again_if_what_follows_in_the_worke
     jobs = await running(rig, 3)
     told.fail_answered = True
     for job in jobs:
-        told.settler.settle(Running(job), Succeeded(None))
+        told.settler.settle(LiveAttempt(job), Succeeded(None))
     assert await told.settler.drain(WAIT)
     assert told.answers == dict.fromkeys([job.id for job in jobs], "applied")
     assert len(told.before) == 1
@@ -169,10 +169,10 @@ async def test_the_last_outcome_of_a_sealed_batch_ends_the_batch(rig: Rig, told:
     await rig.store.run(enqueue_rows(rows, NewJob(task="t", batch_id=batch_id)))
     await rig.store.run(batches.seal(batch_id))
     jobs = await rig.claim(2)
-    told.settler.settle(Running(jobs[0]), Succeeded(None))
+    told.settler.settle(LiveAttempt(jobs[0]), Succeeded(None))
     assert await told.settler.drain(WAIT)
     assert await _batch_state(rig, batch_id) in ("queued", "running")
-    told.settler.settle(Running(jobs[1]), Succeeded(None))
+    told.settler.settle(LiveAttempt(jobs[1]), Succeeded(None))
     assert await told.settler.drain(WAIT)
     assert await _batch_state(rig, batch_id) == "succeeded"
 
@@ -186,7 +186,7 @@ async def _batch_state(rig: Rig, batch_id: str) -> str:
 async def test_a_stopped_settler_writes_nothing_more(rig: Rig, told: Told) -> None:
     (job,) = await running(rig, 1)
     await told.loops.stop_all()
-    told.settler.settle(Running(job), Succeeded(None))
+    told.settler.settle(LiveAttempt(job), Succeeded(None))
     assert not await told.settler.drain(0.02)
     assert await rig.state(job.id) == "running"
 

@@ -8,7 +8,7 @@ from rowlock.core.policy import Transition, decide
 from rowlock.core.states import Outcome
 from rowlock.signals.events import Watcher
 from rowlock.store.engine.ids import new_token
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.slots import Slots
 from support.process_tasks import LOST, claimed
 from support.slots import new_claimer, new_slots
@@ -39,7 +39,7 @@ async def test_an_attempt_cannot_make_a_worker_forget_a_later_attempt_of_its_job
     slots = new_slots(1)
     job = claimed("pid").job
     slots.add([job], 0.0)
-    earlier = Running(job._replace(token=new_token()))
+    earlier = LiveAttempt(job._replace(token=new_token()))
     assert not slots.holds(earlier)
     assert not slots.forget(earlier)
     assert slots.forget(slots.held[job.id])
@@ -82,7 +82,7 @@ async def test_an_outcome_of_an_earlier_attempt_leaves_the_later_one_held() -> N
     slots = new_slots()
     job = claimed("pid").job
     slots.add([job], 0.0)
-    earlier = Running(job._replace(token=new_token()))
+    earlier = LiveAttempt(job._replace(token=new_token()))
     slots.settled([(earlier, decide(earlier.job, Succeeded(None), 0.5))], {job.id: "lost"})
     assert list(slots.held) == [job.id]
 

@@ -10,12 +10,12 @@ import pytest
 
 from rowlock.core.outcome import AttemptEnd
 from rowlock.store.engine.ids import new_token
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.stopping import Stopping
 from support.process_tasks import claimed
 from support.slots import new_slots
 
-WAYS: dict[str, Callable[[Stopping], Callable[[list[Running]], None]]] = {
+WAYS: dict[str, Callable[[Stopping], Callable[[list[LiveAttempt]], None]]] = {
     "lost": lambda stops: stops.lost,
     "cancel": lambda stops: stops.cancelled,
     "unrenewed": lambda stops: stops.unrenewed,
@@ -28,7 +28,7 @@ async def test_an_attempt_is_stopped_under_its_own_token_and_not_under_an_older_
     way: str, begun: bool
 ) -> None:
     running = claimed("pid")
-    older = Running(running.job._replace(token=new_token()))
+    older = LiveAttempt(running.job._replace(token=new_token()))
     slots = new_slots()
     slots.held[running.job.id] = running
     settled: list[AttemptEnd] = []

@@ -16,7 +16,7 @@ from rowlock.store.jobs import claim, leases
 from rowlock.store.jobs.claim import Range
 from rowlock.store.jobs.transitions import Keep
 from rowlock.worker.attempt import quarantine
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.quarantine import Suspects
 from support import process_tasks as tasks
 from support.process_tasks import LOST, app, claimed
@@ -183,9 +183,9 @@ class Settlements:
     """What a settler was told to settle."""
 
     def __init__(self) -> None:
-        self.put: list[tuple[Running, Released]] = []
+        self.put: list[tuple[LiveAttempt, Released]] = []
 
-    def settle(self, attempt: Running, end: Released) -> None:
+    def settle(self, attempt: LiveAttempt, end: Released) -> None:
         self.put.append((attempt, end))
 
 

@@ -14,7 +14,7 @@ from rowlock import (
     fixed,
 )
 from rowlock.core.job import Claimed
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from support.contract_tasks import (
     attempts_of,
     double_in_process,
@@ -152,4 +152,4 @@ async def test_a_process_over_its_time_is_really_killed(app_url: str) -> None:
 async def test_a_timeout_that_is_no_number_is_none_and_keeps_no_other_job_from_starting(stored: object) -> None:
     """SQLite stores any value that another program writes."""
     job = NOBODY._replace(timeout_seconds=stored)  # type: ignore[arg-type]
-    assert Running(job).job.timeout_seconds is None
+    assert LiveAttempt(job).job.timeout_seconds is None

@@ -30,7 +30,7 @@ from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.records import parsed
 from rowlock.store.jobs import claim, leases, settle
 from rowlock.store.read import job_rows
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.loops import to_the_end
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.registration import worker_id
@@ -108,7 +108,7 @@ class Lease:
             await self.release()
             raise
         pool = await self._pool()
-        running: Running | None = None
+        running: LiveAttempt | None = None
         try:
             pool.executor.start([self._job], self._renewed)
             running = pool.running.get(self.job_id)

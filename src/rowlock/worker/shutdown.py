@@ -9,10 +9,13 @@ import math
 import random
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
-from rowlock.worker.parts import Parts
+
+if TYPE_CHECKING:
+    from rowlock.worker.pool import Parts
 
 log = logging.getLogger("rowlock.worker")
 

@@ -11,7 +11,7 @@ import pytest
 from rowlock.core.outcome import Cancelled, Succeeded
 from rowlock.core.states import State
 from rowlock.store.read import job_logs, relatives
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.job_log import JobLines
 from rowlock.worker.processes.children import Children
 from support import process_tasks as tasks
@@ -45,7 +45,7 @@ async def test_a_failure_after_the_transaction_block_undoes_it(children: Childre
 async def test_a_transaction_under_a_lost_lease_is_undone(rig: ExecutorRig) -> None:
     job = await tasks.in_transaction.enqueue()
     running = await claim("in_transaction")
-    stale = Running(running.job._replace(token="00000000-0000-4000-8000-000000000000"))
+    stale = LiveAttempt(running.job._replace(token="00000000-0000-4000-8000-000000000000"))
     assert await rig.execute(stale) is None
     assert (rig.settled[-1], stale.reason) == (stale, "lost")
     assert await rows_of(job.id) == 0

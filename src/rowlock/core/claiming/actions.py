@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
-from rowlock.core.claiming.ranges import Position, Range, Sighting, SourceRange
+from rowlock.core.claiming.ranges import Position, QueueTask, Range, Sighting, SourceRange
 from rowlock.core.job import Claimed
 from rowlock.core.sources.admission import Gate
 
@@ -60,6 +60,13 @@ class ClaimResult(NamedTuple):
     locked: Collection[str] = ()  # sources from which another worker was claiming
 
 
+class Peek(NamedTuple):
+    """Ask whether there is anything to claim or to promote, in one statement: most polls of an idle worker find
+    nothing."""
+
+    served: list[QueueTask]
+
+
 class Promote(NamedTuple):
     """Make due jobs claimable."""
 
@@ -76,4 +83,4 @@ class Sleep(NamedTuple):
     until: float
 
 
-Action = Claim | Look | ClaimSourced | Promote | SetIdle | Sleep
+Action = Claim | Look | ClaimSourced | Peek | Promote | SetIdle | Sleep

@@ -22,6 +22,7 @@ from rowlock.core.claiming.actions import (
     ClaimSourced,
     Fill,
     Look,
+    Peek,
     Promote,
     SetIdle,
     Sleep,
@@ -57,6 +58,7 @@ class Plan:
     prefetch: int = 0
     drained: bool = False  # nothing is left to claim, and a wake-up will come when there is
     repolls: list[float] = field(default_factory=list)  # delays of the polls that follow the announcement
+    _resting: bool = False  # nothing was left to do, so the next poll only peeks
     _poll_at: float = -math.inf  # when jobs without a source are asked for
     _front_at: float = math.inf  # when they must be asked for from the front of the index
     _then_prefetchable: bool = False  # jobs that run in a process were asked for; next the others
@@ -112,23 +114,25 @@ class Plan:
         self._seconds += 0.1 * (seconds - self._seconds)
         claim = waiting * 2 <= self.prefetch and not self.drained
         if claim:
-            self._poll_at = -math.inf
+            self._poll_at, self._resting = -math.inf, False
         return claim
 
     def settled(self) -> bool:
         """Outcomes were written. Returns whether to claim: a claim may have waited for that."""
         if not self.drained:
-            self._poll_at = -math.inf
+            self._poll_at, self._resting = -math.inf, False
         return not self.drained
 
     def _poll_now(self) -> None:
-        self._poll_at, self._no_plain = -math.inf, (-math.inf, MAX_PRIORITY)
+        self._poll_at, self._resting, self._no_plain = -math.inf, False, (-math.inf, MAX_PRIORITY)
 
     # --- what to do
 
     def next(self, slots: Fill, now: float) -> Action:
         """The next thing to do."""
         room = self._room(slots, now)
+        if self._resting and now >= self._poll_at and room > 0 and not self.sources.waiting:
+            return Peek(self.ranges["every"].served)
         action = self._next_claim(slots, room, now)
         if action is not None:
             return action
@@ -145,7 +149,7 @@ class Plan:
                 self.repolls.pop(0)
                 self.sources.woken(now)
             else:
-                self.drained = self._will_be_woken
+                self.drained, self._resting = self._will_be_woken, True
                 self._promote_at = promote_at = min(promote_at, self._poll_at)  # so that one waking serves both
         return Sleep(min(self._poll_at, self._front_at, promote_at, self.sources.next_at(now)))
 
@@ -279,6 +283,14 @@ class Plan:
                 self._due_again, self._poll_at = True, -math.inf
             if claim.plain and not one.plain:
                 self._no_plain = (now + NO_PLAIN_SECONDS, claim.rest)
+
+    def peeked(self, ready: bool, due: float | None, now: float) -> None:
+        """A peek has shown whether jobs are ready, and in how many seconds the next is due (None: no job)."""
+        if ready or (due is not None and due <= 0):
+            self.woken(now)
+        else:
+            self._poll_at = math.inf
+            self._promote_at = math.inf if due is None else now + due
 
     def promoted(self, count: int, due: float | None, now: float) -> None:
         """Due jobs were made claimable; the next is due in `due` seconds."""

@@ -31,7 +31,7 @@ from rowlock.store.jobs.transitions import Keep
 from rowlock.store.read import job_rows, search
 from rowlock.store.read.filter import JobFilter, from_json, to_json
 from rowlock.store.read.search import Counted
-from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE
+from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE, failing
 
 log = logging.getLogger("rowlock.store")
 
@@ -178,21 +178,11 @@ async def cancel_each(store: Runs, ids: Sequence[str], keep: Keep) -> Failed:
 
 
 async def _failing(store: Runs, action: str, ids: Sequence[str], keep: Keep, tries: int) -> dict[str, str]:
-    """The jobs that cannot be changed, with the error of each: halves of `ids` are tried, and halves of these."""
-    try:
-        await store.run(_try(action, ids, keep, tries))
-    except Undone:
-        return {}
-    except OUTAGE:
-        raise
-    except Exception as error:
-        if len(ids) > 1:
-            middle = len(ids) // 2
-            first = await _failing(store, action, ids[:middle], keep, tries)
-            return first | await _failing(store, action, ids[middle:], keep, tries)
-        log.error("%s cannot be done for job %s, which stays as it is: %s", action, ids[0], error)
-        return {ids[0]: f"{type(error).__name__}: {error}"[:ERROR_LIMIT]}
-    raise AssertionError("unreachable")
+    """The jobs that cannot be changed, with the error of each."""
+    found = await failing(store, ids, lambda part: _try(action, part, keep, tries))
+    for job_id, error in found.items():
+        log.error("%s cannot be done for job %s, which stays as it is: %s", action, job_id, error)
+    return {job_id: f"{type(error).__name__}: {error}"[:ERROR_LIMIT] for job_id, error in found.items()}
 
 
 @operation()

@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from rowlock.core.claiming.ranges import NO_ID as NO_ID
+from rowlock.core.claiming.ranges import QueueTask
 from rowlock.core.claiming.ranges import Range as Range
 from rowlock.core.errors import RowlockError
 from rowlock.core.job import Claimed
@@ -98,6 +99,14 @@ def promote(n: int) -> Steps[tuple[int, float | None]]:
     if found.promoted >= n:
         return int(found.promoted), 0.0  # the batch was full: there may be more
     return int(found.promoted), None if found.seconds is None else float(found.seconds)
+
+
+@operation(read=True, single=True)
+def peek(served: Sequence[QueueTask]) -> Steps[tuple[bool, float | None]]:
+    """Whether jobs of these tasks and queues are claimable, as far as their sources let them, and the seconds until the
+    next job is due: 0 or less if one is, None if there is no job."""
+    (found,) = yield Call("peek", lane=served)
+    return bool(found.ready), None if found.seconds is None else float(found.seconds)
 
 
 @operation(read=True)

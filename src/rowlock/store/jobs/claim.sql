@@ -199,6 +199,27 @@ WHERE id IN (SELECT id FROM {part:due});
 -- How many jobs `promote` has just made claimable, and the seconds until the next job is due.
 SELECT changes() AS promoted, {part:next_due_in} AS seconds;
 
+-- name: peek
+-- Whether a job of these lanes is claimable, and the seconds until the next job is due. Idle workers repeat it.
+SELECT EXISTS (
+    SELECT 1
+    FROM {rows:lane(queue text, task text)}
+    WHERE {part:not_paused}
+      AND coalesce(
+          -- In the order of their indexes, so that each is one probe.
+          (SELECT j.id FROM {t}jobs_live j
+           WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
+             AND (j.expires_at IS NULL OR j.expires_at > {now})
+           ORDER BY j.priority, j.id LIMIT 1),
+          (SELECT j.id FROM {t}jobs_live j
+           WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
+             AND (j.expires_at IS NULL OR j.expires_at > {now})
+           ORDER BY j.priority, j.source, j.id LIMIT 1)) IS NOT NULL) AS ready, (
+    SELECT {seconds_until(run_after)} FROM {t}jobs_live j
+    WHERE NOT ready AND state <> 'running' AND {part:not_aside}
+    ORDER BY run_after
+    LIMIT 1) AS seconds;
+
 -- name: due_ids
 -- The jobs that `promote` would make claimable next.
 SELECT CAST(id AS text) AS id FROM {part:due};

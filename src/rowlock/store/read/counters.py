@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rowlock.core.policy import DAY
 from rowlock.store.engine.operation import Call, Steps, dialect, operation
 from rowlock.store.engine.records import moment, record
+from rowlock.store.engine.store import Store
 from rowlock.store.read.counts import read_queues
 
 # Upper bounds of the buckets of wait and run times, in seconds. The triggers of the schema have the same ones.
@@ -179,20 +180,29 @@ def forget() -> Steps[None]:
     yield Call("forget_samples", ago=-HOUR_SECONDS)
 
 
-@operation()
-def sample() -> Steps[bool]:
-    """Write down how long the queues are, once a minute; False if another process has done so in this minute."""
-    if not (yield Call("begin_sample")):
+async def sample(store: Store) -> bool:
+    """Write down how long the queues are, once a minute; False if another process has done so in this minute. Counting
+    takes up to 0.2 s, so it is not part of a transaction that writes: on SQLite, others would wait for it."""
+    if not await store.run(_begin_sample()):
         return False
-    live = yield from read_queues().start()
     rows = [
         (queue.name, queue.ready, queue.waiting, queue.running, queue.oldest_ready_seconds)
-        for queue in live.queues
+        for queue in (await store.run(read_queues())).queues
         if queue.name and (queue.ready or queue.waiting or queue.running or queue.paused)
     ]
     if rows:
-        yield Call("write_samples", s=rows)
+        await store.run(_write_samples(rows))
     return True
+
+
+@operation(single=True)
+def _begin_sample() -> Steps[bool]:
+    return bool((yield Call("begin_sample")))
+
+
+@operation(single=True, repeatable=True)
+def _write_samples(rows: Sequence[tuple[str, int, int, int, float | None]]) -> Steps[None]:
+    yield Call("write_samples", s=rows)
 
 
 @operation(read=True)

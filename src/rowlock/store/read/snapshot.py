@@ -128,7 +128,7 @@ class Snapshots:
         """A snapshot that is at most a second old, and not older than the last change that was announced."""
         async with self._lock:
             now = time.monotonic()
-            if self._found is None or self._read_at < max(now - FRESH_SECONDS, self._changed_at):
+            if self._found is None or now >= self._read_at + FRESH_SECONDS or self._changed_at >= self._read_at:
                 self._found = await self._run(snapshot())
                 self._read_at = now
             return self._found

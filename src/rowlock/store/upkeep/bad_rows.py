@@ -18,7 +18,7 @@ from typing import TypeVar
 from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable, TransactionConflict
 from rowlock.store.engine.operation import Call, Operation, Steps, operation
 from rowlock.store.engine.records import record
-from rowlock.store.engine.store import Store
+from rowlock.store.engine.store import Runs, Store
 from rowlock.store.jobs.claim import Undone, ready_ids, try_claim
 
 T = TypeVar("T")
@@ -68,24 +68,28 @@ async def put_unclaimable(store: Store, lanes: Sequence[tuple[str, str]], page: 
     thousands of good rows, such as those of a paused source, may lie before the bad one."""
     count, ids = 0, await store.run(ready_ids(lanes, page))
     while ids and not count:
-        if await _cannot_be_claimed(store, ids) is not None:
-            for job_id in ids:
-                if (error := await _cannot_be_claimed(store, [job_id])) is not None:
-                    count += await put(store, job_id, "claim", error)
+        for job_id, error in (await failing(store, ids, try_claim)).items():
+            count += await put(store, job_id, "claim", error)
         ids = await store.run(ready_ids(lanes, page, ids[-1]))
     return count
 
 
-async def _cannot_be_claimed(store: Store, ids: Sequence[str]) -> Exception | None:
-    """Why these jobs cannot be claimed together; None if they can."""
+async def failing(
+    store: Runs, ids: Sequence[str], trial: Callable[[Sequence[str]], Operation[None]]
+) -> dict[str, Exception]:
+    """The rows for which `trial` fails, with the error of each: halves of `ids` are tried, and halves of these. A trial
+    that works raises Undone, which rolls it back."""
     try:
-        await store.run(try_claim(ids))
+        await store.run(trial(ids))
     except Undone:
-        return None
+        return {}
     except OUTAGE:
         raise
     except Exception as error:
-        return error
+        if len(ids) == 1:
+            return {ids[0]: error}
+        middle = len(ids) // 2
+        return await failing(store, ids[:middle], trial) | await failing(store, ids[middle:], trial)
     raise AssertionError("unreachable")
 
 

@@ -15,7 +15,7 @@ LONGEST_TIMEOUT = 3_200_000_000.0  # seconds, a hundred years
 REASONS = ("shutdown", "unrenewed", "timeout", "cancel", "lost")
 
 
-class Running:
+class LiveAttempt:
     """One attempt, from the claim of its job until its outcome is written. `sent` is when the claim was sent."""
 
     __slots__ = (

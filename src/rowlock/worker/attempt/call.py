@@ -1,7 +1,7 @@
-"""Calls the function of a task: in a worker, and in its child processes.
+"""The call of a task's function, in a worker or in one of its child processes.
 
 Unpack the arguments, call the function inside its middlewares and its timeout, check the result. What the function
-raises is raised here; `rowlock.worker.attempt.classify` says how the attempt has ended then.
+raises is raised here; classify.py decides how the attempt has ended then.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement
 from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide
 from rowlock.store.jobs import leases, transitions
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, Overran
 from rowlock.worker.attempt.job_log import KeepsLines
 from rowlock.worker.attempt.stopping import Stopping
@@ -47,16 +47,16 @@ Function = Callable[[], Any]  # a task's function with its arguments
 class Reporters(Protocol):
     """Where progress goes: `ProgressBook` in a worker, `Progress` in a child process."""
 
-    def reporter(self, attempt: Running, /) -> Report: ...
+    def reporter(self, attempt: LiveAttempt, /) -> Report: ...
 
 
 class Threads(Protocol):
     """Where a function runs that is not async: threads of a worker, the main thread of a child process."""
 
-    async def call(self, attempt: Running, function: Function, /) -> Any: ...
+    async def call(self, attempt: LiveAttempt, function: Function, /) -> Any: ...
 
 
-class Caller:
+class Invoker:
     """Calls the functions of one app's tasks."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Caller:
         self._progress, self._threads, self._lines = progress, threads, lines
         self._stopping = stopping  # None in a child process: its parent enforces timeouts
 
-    async def call(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
+    async def call(self, attempt: LiveAttempt, task: Task[..., Any, Any]) -> AttemptEnd | None:
         """How the attempt ended, unless it raises. None when its own transaction has committed its success."""
         job, app = attempt.job, self._app
         try:
@@ -128,7 +128,9 @@ class Caller:
                 f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
             )
 
-    async def _wrapped(self, attempt: Running, task: Task[..., Any, Any], ctx: Any, arguments: dict[str, Any]) -> Any:
+    async def _wrapped(
+        self, attempt: LiveAttempt, task: Task[..., Any, Any], ctx: Any, arguments: dict[str, Any]
+    ) -> Any:
         """The call inside its middlewares and its timeout. `Threads.call` keeps the timeout of what it calls."""
         given = (ctx,) if task.takes_context else ()
         function = partial(task.function, *given, **arguments)
@@ -156,14 +158,16 @@ class Caller:
             raise Overran(timeout)
         return value
 
-    async def _call_async(self, attempt: Running, function: Function) -> Any:
+    async def _call_async(self, attempt: LiveAttempt, function: Function) -> Any:
         return await function()
 
-    async def _call_blocking(self, attempt: Running, function: Function) -> Any:
+    async def _call_blocking(self, attempt: LiveAttempt, function: Function) -> Any:
         context = contextvars.copy_context()  # with what the middlewares have set
         return await self._threads.call(attempt, partial(context.run, function))
 
-    async def _commit(self, attempt: Running, transaction: AttemptTransaction, result: Succeeded) -> AttemptEnd | None:
+    async def _commit(
+        self, attempt: LiveAttempt, transaction: AttemptTransaction, result: Succeeded
+    ) -> AttemptEnd | None:
         """Write the success into the handler's own transaction and commit both, or neither."""
         job = attempt.job
         transition = decide(job, result, 0.0)
@@ -188,7 +192,7 @@ class Caller:
                 return given_back(job, error)
         return None
 
-    async def _committed(self, attempt: Running) -> bool:
+    async def _committed(self, attempt: LiveAttempt) -> bool:
         while True:
             try:
                 store = await self._app.store()

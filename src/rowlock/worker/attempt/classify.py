@@ -20,7 +20,7 @@ from rowlock.core.outcome import AttemptEnd, Failed, Released, TimedOut
 from rowlock.core.policy import Backoff
 from rowlock.core.tracebacks import told_of, trace_of
 from rowlock.signals.job_fields import job_fields
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.blame import verdict
 
 log = logging.getLogger("rowlock.worker")
@@ -52,7 +52,7 @@ class InvalidResult(InvalidArguments):
     """What the handler returned cannot be stored."""
 
 
-def end_of(app: Client, attempt: Running, error: BaseException) -> AttemptEnd | None:
+def end_of(app: Client, attempt: LiveAttempt, error: BaseException) -> AttemptEnd | None:
     """How an attempt that raised has ended; None when it has lost its lease and so has nothing to settle. Never raises:
     exceptions and error hooks are user code, and an attempt without an end would keep its job and its slot."""
     job = attempt.job
@@ -83,14 +83,14 @@ def _with_trace(end: Failed, error: BaseException, cause: BaseException) -> Fail
     return end if trace is None or (spoken and len(trace) == 1) else replace(end, trace=trace)
 
 
-def stopped(attempt: Running) -> AttemptEnd | None:
+def stopped(attempt: LiveAttempt) -> AttemptEnd | None:
     """How an attempt ends that was cancelled, by the reason for which it was stopped; None when its lease is lost."""
     if attempt.reason is None:
         return Failed("CANCELLED_ITSELF", "the handler's own task was cancelled from inside")
     return None if attempt.reason == "lost" else attempt.end(attempt.reason)
 
 
-def _call_hooks(app: Client, attempt: Running, error: BaseException) -> None:
+def _call_hooks(app: Client, attempt: LiveAttempt, error: BaseException) -> None:
     for hook in app.error_hooks:
         try:
             answer: Any = hook(attempt.ctx or Context(app, attempt.job), error)

@@ -1,5 +1,4 @@
-"""Runs attempts: starts claimed jobs in free slots, calls their tasks here or in a child process, classifies how they
-ended and has that settled."""
+"""The executor of a worker: starts claimed jobs in free slots and takes each attempt from its start to its outcome."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Lost
 from rowlock.core.policy import suspect
 from rowlock.signals.job_fields import job_fields
-from rowlock.worker.attempt.attempt import Running
-from rowlock.worker.attempt.call import Caller
+from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.call import Invoker
 from rowlock.worker.attempt.classify import NotRegistered, end_of, stopped
 from rowlock.worker.attempt.job_log import JobLines
 from rowlock.worker.attempt.progress import ProgressBook
@@ -38,6 +37,11 @@ if TYPE_CHECKING:
     from rowlock.worker.claim.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
+
+AnyTask = Task[..., Any, Any]
+# How an attempt ended; None when there is nothing to settle: its own transaction has committed its success.
+Run = Callable[[LiveAttempt, AnyTask], Coroutine[Any, Any, AttemptEnd | None]]
+EndSpan = Callable[[AttemptEnd | None], None]
 
 ALONE_SECONDS = 0.02  # between looks at whether all other attempts have returned
 
@@ -65,7 +69,7 @@ class Executor:
         self._suspects = Suspects(slots, settler)
         self._threads = Threads(slots.size)
         self._children, self._quarantine = Children(app, slots.size, lines, spare=True), Children(app, 1, lines)
-        self._caller = Caller(app, resources, progress, self._threads, lines, stopping)
+        self._invoker = Invoker(app, resources, progress, self._threads, lines, stopping)
 
     def prepare(self) -> None:
         """Start a child process before the first job that needs one."""
@@ -96,16 +100,38 @@ class Executor:
             if attempt.job.batch_id is not None:
                 self._batches.started(attempt.job.batch_id)
 
-    async def execute(self, attempt: Running) -> None:
-        """Run one claimed job from lookup to outcome. Never raises: every error becomes an outcome."""
-        attempt.begun = True
-        running.set((self._app, attempt.job))
-        span = None if self._traces is None else self._begin_span(self._traces, attempt)
+    async def execute(self, attempt: LiveAttempt) -> None:
+        """Run one claimed job, from its start to the report of how it ended. Never raises: every error becomes an
+        outcome."""
+        span = self._record_start(attempt)
         try:
-            # It may have been told to stop before its first step.
-            end = await self._run(attempt) if attempt.reason is None else stopped(attempt)
+            if attempt.reason is None:
+                task, run = self._resolve(attempt)
+                end = await run(attempt, task)
+            else:  # it was told to stop before its first step
+                end = stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
+        self._report(attempt, end, span)
+
+    def _record_start(self, attempt: LiveAttempt) -> EndSpan | None:
+        attempt.begun = True
+        running.set((self._app, attempt.job))
+        return None if self._traces is None else self._begin_span(self._traces, attempt)
+
+    def _resolve(self, attempt: LiveAttempt) -> tuple[AnyTask, Run]:
+        """The job's task, and what runs it: quarantine, a child process, or this one."""
+        try:
+            task = self._app.registry.get(attempt.job.task)
+        except TaskNotFound as error:
+            raise NotRegistered(str(error)) from None
+        return task, self._run_suspect if suspect(attempt.job) else self._usual_run(task)
+
+    def _usual_run(self, task: AnyTask) -> Run:
+        return self._run_in_child if task.runs_in == "process" else self._invoker.call
+
+    def _report(self, attempt: LiveAttempt, end: AttemptEnd | None, span: EndSpan | None) -> None:
+        """Have the outcome written, and give the slot to the next job."""
         attempt.ended, attempt.task = True, None  # kept until its outcome is written; its task and context are not
         if span is not None:
             span(end)
@@ -117,7 +143,7 @@ class Executor:
         finally:
             self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
 
-    def _begin_span(self, traces: Traces, attempt: Running) -> Callable[[AttemptEnd | None], None] | None:
+    def _begin_span(self, traces: Traces, attempt: LiveAttempt) -> EndSpan | None:
         """Start the attempt's span; follow-ups and a child process belong to it. Returns what ends it. Span processors
         are the user's code: one that raises costs the span and not the job."""
         try:
@@ -135,26 +161,15 @@ class Executor:
 
         return end_span
 
-    def _nothing_to_settle(self, attempt: Running) -> None:
+    def _nothing_to_settle(self, attempt: LiveAttempt) -> None:
         self._slots.nothing_to_settle(attempt)
         if attempt.job.batch_id is not None and attempt.reason != "lost":
             self._batches.settled_itself(attempt.job.batch_id)
 
-    def _run(self, attempt: Running) -> Coroutine[Any, Any, AttemptEnd | None]:
-        """Run the attempt in this process, a child process or quarantine. None if its own transaction has settled
-        it."""
-        try:
-            task = self._app.registry.get(attempt.job.task)
-        except TaskNotFound as error:
-            raise NotRegistered(str(error)) from None
-        return self._run_suspect(attempt, task) if suspect(attempt.job) else self._run_here(attempt, task)
+    def _run_in_child(self, attempt: LiveAttempt, task: AnyTask) -> Coroutine[Any, Any, AttemptEnd | None]:
+        return self._children.run(attempt, task, self._progress.reporter(attempt))
 
-    def _run_here(self, attempt: Running, task: Task[..., Any, Any]) -> Coroutine[Any, Any, AttemptEnd | None]:
-        if task.runs_in == "process":
-            return self._children.run(attempt, task, self._progress.reporter(attempt))
-        return self._caller.call(attempt, task)
-
-    async def _run_suspect(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
+    async def _run_suspect(self, attempt: LiveAttempt, task: AnyTask) -> AttemptEnd | None:
         """Run a suspect in the quarantine child, also if its task has another `runs_in`: if the child dies, the suspect
         is convicted. A task that no child process can import runs here, with no other attempt beside it."""
         try:
@@ -169,9 +184,9 @@ class Executor:
         with self._claimer.paused():
             while self._slots.occupied > 1:  # 1: this attempt; only one suspect runs at a time
                 await asyncio.sleep(ALONE_SECONDS)
-            return await self._run_here(attempt, task)
+            return await self._usual_run(task)(attempt, task)
 
-    def _returned(self, attempt: Running) -> None:
+    def _returned(self, attempt: LiveAttempt) -> None:
         """An attempt has returned: its slot is free, also if its outcome is not written yet."""
         slots = self._slots
         slots.occupied -= 1

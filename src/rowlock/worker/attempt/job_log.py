@@ -1,5 +1,5 @@
 """Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together. A child process
-sends its lines to its parent (processes/to_parent.py)."""
+sends its lines to its parent (processes/channel.py)."""
 
 from __future__ import annotations
 

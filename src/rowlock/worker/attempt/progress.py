@@ -1,19 +1,28 @@
-"""Progress reports: the latest of each job, collected from handlers in any thread. progress_writer.py writes them."""
+"""Progress reports of handlers: collected from any thread, and written together at most four times a second."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rowlock.client.context import Report
 from rowlock.core.error_text import clean
+from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.policy import Transition
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import leases
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
+
+if TYPE_CHECKING:
+    from rowlock.worker.attempt.stopping import Stopping
+
+log = logging.getLogger("rowlock.worker")
 
 TEXT_LIMIT = 500
-Latest = tuple[Running, int | None, str | None, str | None]  # percent, phase, message
+PERIOD = 0.25  # seconds between two writes
+Latest = tuple[LiveAttempt, int | None, str | None, str | None]  # percent, phase, message
 
 
 class ProgressBook:
@@ -25,7 +34,7 @@ class ProgressBook:
         self._loop = asyncio.get_running_loop()
         self.reported = asyncio.Event()
 
-    def reporter(self, attempt: Running) -> Report:
+    def reporter(self, attempt: LiveAttempt) -> Report:
         """The function behind `ctx.progress` of one attempt."""
         job_id = attempt.job.id
 
@@ -46,15 +55,37 @@ class ProgressBook:
         batch, self._latest = list(self._latest.values()), {}
         return batch
 
-    async def flush(self, ended: Sequence[tuple[Running, Transition]]) -> None:
+    async def flush(self, ended: Sequence[tuple[LiveAttempt, Transition]]) -> None:
         """Write the last reports of these attempts, before their outcomes are written."""
         if self._latest:
             ids = [attempt.job.id for attempt, _ in ended]
             if batch := [self._latest.pop(job_id) for job_id in ids if job_id in self._latest]:
                 await self.write(batch)
 
-    async def write(self, batch: list[Latest]) -> list[Running]:
+    async def write(self, batch: list[Latest]) -> list[LiveAttempt]:
         """Write these reports under the fence. Returns the attempts that have lost their leases."""
         rows = [(attempt.job.id, attempt.token, percent, phase, text) for attempt, percent, phase, text in batch]
         held = await self.store.run(leases.progress(rows))
         return [latest[0] for latest in batch if latest[0].job.id not in held]
+
+
+class ProgressWriter:
+    """Writes a book's reports, and stops the attempts that turn out to have lost their leases."""
+
+    def __init__(self, book: ProgressBook, stopping: Stopping) -> None:
+        self._book, self._stopping = book, stopping
+
+    async def round(self) -> float:
+        """Wait for reports and write them. Returns the delay before the next."""
+        await self._book.reported.wait()
+        self._book.reported.clear()
+        batch = self._book.take()
+        if not batch:
+            return 0.0
+        try:
+            self._stopping.lost(await self._book.write(batch))
+        except (StoreUnavailable, StorageFull) as error:
+            self._book.store.outage.failed(f"progress (of {len(batch)} jobs, not written)", error)
+        except Exception as error:  # this loop goes on: the next report may be written
+            log.warning("progress of %d jobs was not written: %s", len(batch), error)
+        return PERIOD

@@ -15,7 +15,7 @@ import random
 import time
 
 from rowlock.core.outcome import Released
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.settle.settler import Settler
 
@@ -29,11 +29,11 @@ class Suspects:
 
     def __init__(self, slots: Slots, settler: Settler) -> None:
         self.waiting, self._settler = slots.suspects, settler
-        self._running: Running | None = None
+        self._running: LiveAttempt | None = None
         self._mean = 0.0  # moving average of the seconds that a suspect took
         self._alarm: asyncio.TimerHandle | None = None
 
-    def add(self, attempt: Running) -> None:
+    def add(self, attempt: LiveAttempt) -> None:
         """Let a claimed suspect wait for its turn."""
         attempt.started = time.monotonic()
         if len(self.waiting) >= MOST:
@@ -42,7 +42,7 @@ class Suspects:
         self.waiting.append(attempt)
         self._alarm = self._alarm or asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._waited_too_long)
 
-    def next(self) -> Running | None:
+    def next(self) -> LiveAttempt | None:
         """The suspect that may run now, or None."""
         while self.waiting and self._running is None:
             attempt = self.waiting.popleft()
@@ -51,7 +51,7 @@ class Suspects:
                 return attempt
         return None
 
-    def returned(self, attempt: Running) -> None:
+    def returned(self, attempt: LiveAttempt) -> None:
         """An attempt has returned; if it was the running suspect, the next suspect may run."""
         if attempt is self._running:
             self._mean += 0.3 * (time.monotonic() - attempt.started - self._mean)
@@ -71,7 +71,7 @@ class Suspects:
             left = self.waiting[0].started + LONGEST_SECONDS - now
             self._alarm = asyncio.get_running_loop().call_later(left, self._waited_too_long)
 
-    def _release(self, attempt: Running) -> None:
+    def _release(self, attempt: LiveAttempt) -> None:
         least, most = DELAYS
         so_far = time.monotonic() - self._running.started if self._running is not None else 0.0
         # Not before the suspects ahead of it have run, else it would be claimed and released again and again.

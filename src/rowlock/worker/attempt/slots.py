@@ -16,7 +16,7 @@ from rowlock.core.policy import Transition
 from rowlock.core.states import State
 from rowlock.signals.events import Watcher
 from rowlock.store.jobs import settle
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 
 if TYPE_CHECKING:
     from rowlock.worker.claim.claimer import Claimer
@@ -27,9 +27,9 @@ class Slots:
 
     def __init__(self, worker_id: str, size: int, claimer: Claimer, watcher: Watcher) -> None:
         self.worker_id, self.size, self._claimer, self.watcher = worker_id, size, claimer, watcher
-        self.held: dict[str, Running] = {}  # claimed and not yet settled, by job id
-        self.unstarted: deque[Running] = deque()  # claimed, and to be started in this order
-        self.suspects: deque[Running] = deque()  # claimed, and waiting for the quarantine child
+        self.held: dict[str, LiveAttempt] = {}  # claimed and not yet settled, by job id
+        self.unstarted: deque[LiveAttempt] = deque()  # claimed, and to be started in this order
+        self.suspects: deque[LiveAttempt] = deque()  # claimed, and waiting for the quarantine child
         self.occupied = 0  # slots with an attempt that has not returned
         self.closed = False  # nothing more is started
         self.stale_refused = 0  # outcomes that came after the lease was lost, and changed nothing
@@ -53,16 +53,16 @@ class Slots:
         """Add claimed jobs, whose leases count from `sent`, when their claim was sent. The executor starts them."""
         held, unstarted = self.held, self.unstarted
         for job in claimed:
-            attempt = held[job.id] = Running(job, sent)
+            attempt = held[job.id] = LiveAttempt(job, sent)
             unstarted.append(attempt)
         with suppress(Exception):  # a logging filter is user code
             self.watcher.claimed(claimed, sent)
 
-    def holds(self, attempt: Running) -> bool:
+    def holds(self, attempt: LiveAttempt) -> bool:
         """Whether this attempt, and not a later one of its job, holds the job's lease here."""
         return self.held.get(attempt.job.id) is attempt
 
-    def forget(self, attempt: Running) -> bool:
+    def forget(self, attempt: LiveAttempt) -> bool:
         """Remove a job whose lease was given up or lost; returns whether it was held."""
         if held := self.holds(attempt):
             del self.held[attempt.job.id]
@@ -70,7 +70,7 @@ class Slots:
 
     # --- the last step of an attempt: let go of its job, tell the listeners, and the claimer what may be claimable now
 
-    def settled(self, batch: Sequence[tuple[Running, Transition]], answers: Mapping[str, settle.Answer]) -> None:
+    def settled(self, batch: Sequence[tuple[LiveAttempt, Transition]], answers: Mapping[str, settle.Answer]) -> None:
         """The settler has written these outcomes; `answers` says which were refused because the lease was lost."""
         now, held, done = time.monotonic(), self.held, list[tuple[Claimed, float]]()
         for attempt, transition in batch:
@@ -91,7 +91,7 @@ class Slots:
         if done:
             self.watcher.succeeded(done)
 
-    def nothing_to_settle(self, attempt: Running) -> None:
+    def nothing_to_settle(self, attempt: LiveAttempt) -> None:
         """An attempt has ended, and its outcome is not the settler's to write: its own transaction has committed its
         success, or its lease was lost."""
         if attempt.job.source is not None:

@@ -12,7 +12,7 @@ import logging
 import time
 
 from rowlock.signals.job_fields import job_fields
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.settle.settler import Settler
 
@@ -28,20 +28,20 @@ class Stopping:
     def __init__(self, slots: Slots, settler: Settler) -> None:
         self._slots, self._settler = slots, settler
 
-    def lost(self, attempts: list[Running]) -> None:
+    def lost(self, attempts: list[LiveAttempt]) -> None:
         """The leases of these attempts belong to other workers now."""
         for attempt in self._unended(attempts):
             self.stop(attempt, "lost")
             self._slots.forget(attempt)
             self._slots.watcher.lost(attempt.job)
 
-    def cancelled(self, attempts: list[Running]) -> None:
+    def cancelled(self, attempts: list[LiveAttempt]) -> None:
         """A cancel was requested for the jobs of these attempts."""
         for attempt in self._unended(attempts):
             if attempt.reason not in ("cancel", "lost"):
                 self.stop(attempt, "cancel")
 
-    def unrenewed(self, attempts: list[Running]) -> None:
+    def unrenewed(self, attempts: list[LiveAttempt]) -> None:
         """The leases of these attempts could not be renewed, and another worker may soon own them."""
         for attempt in self._unended(attempts):
             job = attempt.job
@@ -70,11 +70,11 @@ class Stopping:
                 if not attempt.ended:
                     self.stop(attempt, "shutdown")
 
-    def _unended(self, attempts: list[Running]) -> list[Running]:
+    def _unended(self, attempts: list[LiveAttempt]) -> list[LiveAttempt]:
         """The attempts among these that have not ended: a lost lease or a cancel may be noticed after the end."""
         return [attempt for attempt in attempts if self._slots.holds(attempt) and not attempt.ended]
 
-    def stop(self, attempt: Running, reason: str) -> None:
+    def stop(self, attempt: LiveAttempt, reason: str) -> None:
         """Ask the attempt to stop, ask again after two seconds, and after five write its outcome without it."""
         if attempt.task is None:  # it has not been started; a suspect has a start time already while it waits
             attempt.ended, attempt.started = True, attempt.started or time.monotonic()
@@ -86,7 +86,7 @@ class Stopping:
         loop.call_later(SECOND_CANCEL_SECONDS, self._ask_again, attempt)
         loop.call_later(GIVE_UP_SECONDS, self._give_up, attempt)
 
-    def _ask_again(self, attempt: Running) -> None:
+    def _ask_again(self, attempt: LiveAttempt) -> None:
         if not attempt.ended and not attempt.abandoned:
             job = attempt.job
             log.warning(
@@ -94,7 +94,7 @@ class Stopping:
             )
             attempt.stop(attempt.reason or "shutdown")
 
-    def _give_up(self, attempt: Running) -> None:
+    def _give_up(self, attempt: LiveAttempt) -> None:
         if attempt.ended or attempt.abandoned or attempt.reason is None:
             return
         if attempt.blocking and attempt.reason == "timeout":

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import Overran
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class Threads:
         self._size, self._started, self._free = size, 0, 0
         self._inbox: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
 
-    async def call(self, attempt: Running, function: Callable[[], Any]) -> Any:
+    async def call(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
         """Call a handler's function. A thread cannot be killed: past its timeout the attempt is asked to stop, and it
         keeps its lease until the function returns."""
         timeout, began = attempt.job.timeout_seconds, time.monotonic()

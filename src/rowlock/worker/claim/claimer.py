@@ -11,7 +11,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
-from rowlock.core.claiming.actions import Action, Claim, ClaimResult, ClaimSourced, Fill, Look, Promote, SetIdle, Sleep
+from rowlock.core.claiming.actions import (
+    Action,
+    Claim,
+    ClaimResult,
+    ClaimSourced,
+    Fill,
+    Look,
+    Peek,
+    Promote,
+    SetIdle,
+    Sleep,
+)
 from rowlock.core.claiming.plan import Plan
 from rowlock.core.claiming.ranges import Range, Sighting
 from rowlock.core.errors import StorageFull, StoreUnavailable
@@ -165,6 +176,9 @@ class Claimer:
                 case Look():
                     sightings = await self._store.run(sourced_claim.look(action.ranges))
                     self.plan.saw(action, sightings, time.monotonic())
+                case Peek():
+                    ready, due = await self._store.run(claim.peek(action.served))
+                    self.plan.peeked(ready, due, time.monotonic())
                 case Promote():
                     await self._promote()
                 case SetIdle():

@@ -11,7 +11,7 @@ from rowlock.client.context import Report
 from rowlock.core.error_text import clean
 from rowlock.core.job import Claimed
 from rowlock.store.read.job_logs import MOST_TEXT
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 
 PROGRESS_SECONDS = 0.05
 RECORD_LIMIT = 100_000  # characters of one log record
@@ -23,10 +23,10 @@ class Progress:
     def __init__(self, send: Callable[..., None]) -> None:
         self._send, self._wake, self._lock = send, threading.Event(), threading.Lock()
         self._latest: tuple[int | None, str | None, str | None] | None = None
-        self._running: Running | None = None
+        self._running: LiveAttempt | None = None
         threading.Thread(target=self._repeat, name="rowlock-progress", daemon=True).start()
 
-    def reporter(self, running: Running) -> Report:
+    def reporter(self, running: LiveAttempt) -> Report:
         """The function behind `ctx.progress` of one attempt. After the attempt has ended it does nothing: a thread that
         the attempt left behind would otherwise report progress for the next attempt."""
         self._running = running

@@ -19,10 +19,11 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from functools import cache, partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from rowlock.client.client import Client
@@ -31,13 +32,14 @@ from rowlock.core.config import Settings
 from rowlock.core.current_job import running as current
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Failed
-from rowlock.worker.attempt.attempt import Running
-from rowlock.worker.attempt.call import Caller
+from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.call import Invoker
 from rowlock.worker.attempt.classify import end_of
 from rowlock.worker.processes.channel import Lines, Progress, ToParent
 from rowlock.worker.processes.cleanup import Leftovers
 from rowlock.worker.processes.locate import NotImportable, find
-from rowlock.worker.processes.memory import memory_limit
+
+log = logging.getLogger("rowlock.worker")
 
 PR_SET_PDEATHSIG = 1
 
@@ -87,7 +89,7 @@ class Host:
         self._inbox: asyncio.Queue[list[Any]] = asyncio.Queue()
         self._between: deque[Callable[[], None]] = deque()
         self._tasks: dict[str, Task[..., Any, Any]] = {}
-        self._callers: dict[Client, Caller] = {}  # of the apps whose lifespans are open
+        self._invokers: dict[Client, Invoker] = {}  # of the apps whose lifespans are open
         self._exits = AsyncExitStack()
         self.progress = Progress(self.send)
 
@@ -168,7 +170,7 @@ class Host:
                 self.send("spent", left)
             self.send(*answer)
         await self._exits.aclose()
-        for app in self._callers:
+        for app in self._invokers:
             await app.close()
 
     async def _import(self, tasks: dict[str, list[list[str]]]) -> None:
@@ -194,7 +196,7 @@ class Host:
         except NotImportable as error:
             self._leftovers.before_job()
             return ("unknown", str(error))
-        attempt = Running(Claimed(*fields))
+        attempt = LiveAttempt(Claimed(*fields))
         work = self._loop.create_task(self._run(attempt, self._tasks[name]))
         await asyncio.wait({work})
         for stream in (sys.stdout, sys.stderr):
@@ -206,10 +208,10 @@ class Host:
             return ("lost",) if attempt.reason == "lost" else ("settled",)
         return ("end", type(end).__name__, dataclasses.astuple(end))
 
-    async def _run(self, attempt: Running, task: Task[..., Any, Any]) -> AttemptEnd | None:
+    async def _run(self, attempt: LiveAttempt, task: Task[..., Any, Any]) -> AttemptEnd | None:
         app = task.app
         try:
-            caller = self._callers.get(app) or await self._open(app)
+            invoker = self._invokers.get(app) or await self._open(app)
             self._leftovers.before_job()
             if app.settings.traces.enabled:
                 from rowlock.signals.traces import continue_trace
@@ -217,11 +219,11 @@ class Host:
                 continue_trace(attempt.job.traceparent)
             current.set((app, attempt.job))
             with memory_limit(task.options.memory_mb):
-                return await caller.call(attempt, task)
+                return await invoker.call(attempt, task)
         except BaseException as error:
             return end_of(app, attempt, error)
 
-    async def _open(self, app: Client) -> Caller:
+    async def _open(self, app: Client) -> Invoker:
         """Open an app's lifespans, once. If one raises, the next job tries again."""
         app.configure(Settings.model_validate_json(self._settings))
         resources: dict[str, Any] = {}
@@ -229,9 +231,39 @@ class Host:
             for lifespan in app.lifespans:
                 resources |= await opening.enter_async_context(asynccontextmanager(lifespan)())
             self._exits.push_async_callback(opening.pop_all().aclose)
-        caller = self._callers[app] = Caller(app, resources, self.progress, self, Lines(self.send), stopping=None)
-        return caller
+        invoker = self._invokers[app] = Invoker(app, resources, self.progress, self, Lines(self.send), stopping=None)
+        return invoker
 
-    async def call(self, attempt: Running, function: Callable[[], Any]) -> Any:
+    async def call(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
         """Call a sync task in the main thread. The parent enforces its timeout."""
         return await self.between_turns(function)
+
+
+@contextmanager
+def memory_limit(megabytes: int | None) -> Iterator[None]:
+    """Limit the address space to what is used now plus `megabytes`: a job that wants more gets a MemoryError."""
+    if megabytes is None:
+        yield
+        return
+    try:
+        import resource
+
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        limit = now + megabytes * 2**20
+        if before[1] != resource.RLIM_INFINITY:
+            limit = min(limit, before[1])
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    except (ImportError, AttributeError, OSError, ValueError) as error:
+        _warn_once(f"memory_mb has no effect on this system: {error}")
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    log.warning(text)

@@ -23,7 +23,7 @@ from rowlock.client.tasks.task import Task
 from rowlock.core.errors import LeaseLost
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.signals.job_fields import job_fields
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.job_log import KeepsLines
 from rowlock.worker.loops import to_the_end
 from rowlock.worker.processes.locate import NotImportable, places
@@ -65,7 +65,7 @@ class Children:
             self._places.update(found)
             self._start_spare()
 
-    async def run(self, attempt: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
+    async def run(self, attempt: LiveAttempt, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
         """Run an attempt in a child. None when its own transaction has settled it."""
         try:
             return await self.run_or_raise(attempt, task, report)
@@ -77,7 +77,7 @@ class Children:
         except ChildDied as death:
             return death.asked_for(attempt.job) or Failed("CHILD_DIED", str(death))
 
-    async def run_or_raise(self, attempt: Running, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
+    async def run_or_raise(self, attempt: LiveAttempt, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
         """Like `run`, but a child that dies, does not start or cannot find the task is an exception."""
         job, name = attempt.job, f"rowlock.task.{task.name}"
         if task.name not in self._places:

@@ -15,7 +15,7 @@ from rowlock.signals.job_fields import job_fields
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import settle
 from rowlock.store.upkeep import bad_rows
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import internal
 
 log = logging.getLogger("rowlock.worker")
@@ -25,7 +25,7 @@ UNSTORABLE = "UNSTORABLE"
 
 async def write_alone(
     store: Store,
-    attempt: Running,
+    attempt: LiveAttempt,
     transition: Transition,
     keep: settle.Keep,
     tell: Callable[[dict[str, settle.Answer]], None],

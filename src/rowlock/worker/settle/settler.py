@@ -22,7 +22,7 @@ from rowlock.signals.events import Watcher
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import settle as settle_jobs
 from rowlock.store.upkeep import bad_rows
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.settle.fallback import undecided, write_alone
@@ -34,7 +34,7 @@ log = logging.getLogger("rowlock.worker")
 
 BATCH = 1000  # outcomes in one transaction, at most
 SHORTEST_DELAY, LONGEST_DELAY = 0.1, 2.0  # seconds between tries while the database takes no outcomes
-Batch = Sequence[tuple[Running, Transition]]
+Batch = Sequence[tuple[LiveAttempt, Transition]]
 
 
 class Settler:
@@ -51,7 +51,7 @@ class Settler:
     ) -> None:
         self._store, self._keep = store, keep
         self._slots, self._claimer, self._progress, self._watcher = slots, claimer, progress, watcher
-        self._pending: list[tuple[Running, Transition]] = []
+        self._pending: list[tuple[LiveAttempt, Transition]] = []
         self._arrived = asyncio.Event()
         self._writing = 0
         self._delay = 0.0  # after the last failure; 0 after a success
@@ -61,7 +61,7 @@ class Settler:
         """Outcomes that are not yet committed."""
         return len(self._pending) + self._writing
 
-    def settle(self, attempt: Running, end: AttemptEnd) -> None:
+    def settle(self, attempt: LiveAttempt, end: AttemptEnd) -> None:
         """Decide what follows the end of an attempt, and put that in the next batch. Never raises."""
         try:
             transition = decide(attempt.job, end, random.random())

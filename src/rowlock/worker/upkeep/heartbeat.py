@@ -24,11 +24,10 @@ from rowlock.store import Store, open_store, workers
 from rowlock.store.engine.outage import Outage
 from rowlock.store.jobs import leases
 from rowlock.store.workers import StopHow
-from rowlock.worker.attempt.attempt import Running
+from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.registration import Registration, resident_bytes
-from rowlock.worker.upkeep.loop_lag import LoopLag
 
 if TYPE_CHECKING:
     from rowlock.worker.claim.claimer import Claimer
@@ -38,6 +37,8 @@ log = logging.getLogger("rowlock.worker")
 WARN_SECONDS = 1.0  # that the worker's event loop has not turned
 LOCKED_ROWS = 3  # row locks that are waited for side by side; each takes one of the heart's four connections
 WATCH_SECONDS = 0.2  # between checks of leases that run out and of the event loop
+TICK_SECONDS = 0.25  # between two looks at the time in the event loop
+WINDOW_SECONDS = 15.0  # the longest lag is remembered for one to two windows
 
 
 def boottime() -> float:
@@ -111,7 +112,7 @@ class Heart:
             self._own_loop.call_soon_threadsafe(self._over.set)
         await asyncio.to_thread(self._thread.join, 10)
 
-    def _tell(self, what: Callable[[list[Running]], None], attempts: list[Running]) -> None:
+    def _tell(self, what: Callable[[list[LiveAttempt]], None], attempts: list[LiveAttempt]) -> None:
         """Call a method of `Stopping` in the worker's own thread."""
         if attempts and not self._stop.is_set():
             self._loop.call_soon_threadsafe(what, attempts)
@@ -206,11 +207,11 @@ class Heart:
         self._beat_at = time.monotonic()
         self.beats += 1
 
-    async def _has_settled(self, store: Store, attempt: Running) -> bool:
+    async def _has_settled(self, store: Store, attempt: LiveAttempt) -> bool:
         """Whether the handler's own transaction has settled the job, a moment before the attempt ends."""
         return await store.run(leases.settled_by(attempt.job.id, attempt.token))
 
-    def _row_is_locked(self, store: Store, attempt: Running, sent: float) -> None:
+    def _row_is_locked(self, store: Store, attempt: LiveAttempt, sent: float) -> None:
         """The beat skipped this row because it is locked: wait for the lock while the next beats go on."""
         job_id = attempt.job.id
         if job_id not in self._waiting:
@@ -218,7 +219,7 @@ class Heart:
         if job_id in self._standing or len(self._waiting) <= LOCKED_ROWS:
             attempt.renewed = sent  # a sweeper skips locked rows, and ours is the next lock: it need not be stopped
 
-    async def _wait_for_row(self, store: Store, attempt: Running) -> None:
+    async def _wait_for_row(self, store: Store, attempt: LiveAttempt) -> None:
         """Wait in line for the lock of a job's row: when it is released, the lease may have run out, and a sweeper must
         not come first."""
         job_id = attempt.job.id
@@ -240,7 +241,7 @@ class Heart:
         finally:
             self._waiting.pop(job_id, None)
 
-    def _held_now(self) -> list[Running]:
+    def _held_now(self) -> list[LiveAttempt]:
         return list(self._slots.held.copy().values())  # dict.copy is atomic; the worker's thread changes it
 
     def _stop_unrenewed(self) -> None:
@@ -260,5 +261,48 @@ class Heart:
         return still > WARN_SECONDS
 
 
-def _keys(attempts: list[Running]) -> list[tuple[str, str]]:
+def _keys(attempts: list[LiveAttempt]) -> list[tuple[str, str]]:
     return [(attempt.job.id, attempt.token) for attempt in attempts]
+
+
+class LoopLag:
+    """How late an event loop runs its timers, seen by a timer that starts itself again. Other threads read it, also
+    while a handler blocks the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._ticked = self._window = time.monotonic()
+        self._longest = self._longest_before = 0.0  # lags in this window and in the one before
+        self._stopped = False
+
+    def start(self) -> None:
+        """Begin to watch. Called in the loop's own thread."""
+        self._tick()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        late, self._ticked = now - self._ticked - TICK_SECONDS, now
+        if now - self._window > WINDOW_SECONDS:
+            self._longest, self._longest_before, self._window = 0.0, self._longest, now
+        self._longest = max(self._longest, late)
+        if not self._stopped:
+            self._loop.call_later(TICK_SECONDS, self._tick)
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self._stopped = True
+
+    @property
+    def still_for(self) -> float:
+        """Seconds since the loop turned last."""
+        return time.monotonic() - self._ticked
+
+    @property
+    def blocked_for(self) -> float:
+        """Seconds for which the loop has not turned, beyond what is usual."""
+        return max(0.0, self.still_for - TICK_SECONDS)
+
+    @property
+    def longest(self) -> float:
+        """The longest lag of the last seconds, the one that is under way included."""
+        return max(self._longest, self._longest_before, self.blocked_for)

@@ -32,7 +32,7 @@ log = logging.getLogger("rowlock.worker")
 
 BATCH = 100  # rows in one transaction of a sweep; after a full one, the next sweep follows at once
 TIDY_SECONDS = 600.0  # between two rounds of retention, and of removing dead workers
-COUNT_SECONDS = 5.0  # between two rounds of summing up what was counted
+COUNT_SECONDS = 5.0  # between two rounds of summing up what was counted; twice that while there is nothing to sum up
 
 
 class InTouch(Protocol):
@@ -161,13 +161,14 @@ class Sweeper:
     async def count(self) -> float:
         """Sum up what was counted since the last time, and write down how long the queues are, once a minute. Returns
         the delay before the next."""
-        if await self._store.run(counters.waiting()):
+        counted = await self._store.run(counters.waiting())
+        if counted:
             while await self._store.run(counters.sum_up()):
                 pass
         if (minute := int(time.time() / 60)) != self._sampled:
-            await self._store.run(counters.sample())
+            await counters.sample(self._store)
             self._sampled = minute
-        return COUNT_SECONDS * random.uniform(0.8, 1.2)
+        return COUNT_SECONDS * (1 if counted else 2) * random.uniform(0.8, 1.2)
 
     async def forget_workers(self) -> float:
         """Remove the rows of dead workers, but not before living workers had time to send a heartbeat after an outage.
