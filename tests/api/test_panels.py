@@ -12,9 +12,8 @@ import pytest
 from api.conftest import Api, Serve, Socket
 from api.test_live import read_stream
 from cli.command import APP, Cli
-from rowlock.api.live import panels
+from rowlock.api.live import events, panels
 from rowlock.core.errors import StoreUnavailable
-from rowlock.store import events
 
 
 @pytest.fixture

@@ -273,6 +273,6 @@ async def test_jobs_that_nobody_publishes_are_told_by_explain_and_doctor(setting
             assert "knows its task 'REPLAY_MP4'" in why.text
             told = [finding for finding in conditions(await store.run(snapshot())) if finding.level == "fail"]
             assert [finding.text for finding in told] == [
-                "no worker of 'default' has the task 'REPLAY_MP4'; jobs waiting: 1"
+                "no live worker of queue 'default' has the task 'REPLAY_MP4'; jobs waiting: 1"
             ]
             assert (await app.job(job_id)).state == "queued"

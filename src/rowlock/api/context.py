@@ -43,7 +43,7 @@ class Service:
         self.zone = ZoneInfo(self.settings.zone)
         self.feed = Feed(client.store)
         self.snapshots = Snapshots(self.look)
-        self.panels = Panels(client.store)
+        self.panels = Panels(client.store, self.snapshots.changed)
         self.results = client.results
         self.metrics = DatabaseMeter(self.look, self.snapshots, counted)
         self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))

@@ -82,7 +82,7 @@ class Bridge:
         """Open everything, then begin to publish and to listen. Redis may be unreachable at first, but a user or
         password that it refuses raises ConfigError."""
         self._store = store = await self.app.store()
-        outage = Outage(of=f"Redis at {self.streams.place}", logger=log)
+        outage = self._outage_of_redis()
         try:
             await self.streams.make_groups()
         except REFUSED as error:
@@ -105,12 +105,16 @@ class Bridge:
             raise
         self._begin()
 
+    def _outage_of_redis(self) -> Outage:
+        return Outage(of=f"Redis at {self.streams.place}", logger=log)
+
     def _wire(self, store: Store, outage: Outage) -> None:
         self._loops = Loops(store.outage)
         self._outage = outage
         self.publisher = Publisher(self.app, store, self.streams, outage, self.id)
         settings = self.app.settings.redis
-        self.listener = Listener(self.app, store, self.streams, outage, self._heard)
+        # Its own record: a publisher with nothing to send succeeds without a word to Redis.
+        self.listener = Listener(self.app, store, self.streams, self._outage_of_redis(), self._heard)
         self._registration, watcher = Registration(self._worker, self.id, self._tasks, 0), BridgeLog()
         plan = Plan.of(self._worker, prefetchable=sorted(self._tasks), in_process=[], parallel=store.writers > 1)
         claims = BridgeClaims(settings.takeover_seconds, self.publisher.created)

@@ -70,8 +70,8 @@ class _Answer:
 class Panels:
     """Reads the marks while somebody watches, and shares the answers that pages read."""
 
-    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
-        self._store = store
+    def __init__(self, store: Callable[[], Awaitable[Store]], changed: Callable[[], None]) -> None:
+        self._store, self._changed = store, changed
         self._views: set[View] = set()
         self._marks: Mapping[str, str | None] | None = None
         self._known = asyncio.Event()  # the marks were read
@@ -126,8 +126,9 @@ class Panels:
     # --- answers that are shared
 
     def forget(self) -> None:
-        """Share no answer from before now: something has changed."""
+        """Share no answer and no snapshot from before now: something has changed."""
         self._answers.clear()
+        self._changed()
 
     async def answer(
         self, key: Hashable, read: Callable[[], Awaitable[Response]], share: bool
