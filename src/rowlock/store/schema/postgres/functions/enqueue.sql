@@ -9,7 +9,7 @@
 --   RL002  an option that does not exist               RL005  try again
 --   RL003  too large                                   RL006  the lease is lost
 
--- Enqueue one job. Returns its id, or the id of the older job that holds its key. store/jobs/settle.py: enqueue, enqueue_once.
+-- Enqueue one job. Returns its id, or the id of the older job that holds its key. store/jobs/enqueue.py: enqueue, enqueue_once.
 CREATE OR REPLACE FUNCTION rowlock.enqueue(task text, args jsonb DEFAULT '{}', options jsonb DEFAULT '{}')
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -42,7 +42,7 @@ BEGIN
 END;
 $$;
 
--- Both of the above: each element of `jobs` has args and may have key, source and job_id. store/jobs/settle.py: enqueue_once.
+-- Both of the above: each element of `jobs` has args and may have key, source and job_id. store/jobs/enqueue.py: enqueue_once.
 CREATE OR REPLACE FUNCTION rowlock._enqueue(doing text, task text, jobs jsonb, options jsonb)
 RETURNS TABLE (job_id uuid, created boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -163,7 +163,7 @@ $$;
 
 -- Insert the rows of new jobs that share their options, and wake a worker if one is idle: the only INSERT of a job in
 -- these functions. `SET rowlock.wakeups = off` sends no NOTIFY, because PostgreSQL refuses PREPARE TRANSACTION after
--- one. store/jobs/enqueue.py: add_rows.
+-- one. store/jobs/insert.py: add_rows.
 CREATE OR REPLACE FUNCTION rowlock._insert(task text, o jsonb, rows rowlock._new_row[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
