@@ -13,9 +13,9 @@ ROOT = Path(__file__).parents[2]
 # The longest that each may get: hops and files of the spine, then functions and files that a reader opens.
 BOUNDS = {
     "a plain job": (21, 16, 41, 24),
-    "a job with a source": (29, 18, 69, 30),
+    "a job with a source": (29, 18, 68, 29),
     "a tick of a schedule": (10, 6, 22, 8),
-    "a list in the dashboard": (11, 9, 25, 11),
+    "a list in the dashboard": (14, 11, 27, 12),
     "a job behind Redis": (30, 18, 59, 28),
 }
 TOGETHER = re.compile(

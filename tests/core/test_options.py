@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,12 +30,23 @@ def test_task_takes_exactly_the_options_that_can_be_given_there() -> None:
     assert given == set(names_in("task")) | of_tasks_alone
 
 
-# --- an option that nobody has: in a copy of the package it is added to the record and the tables, and to nothing else
+# --- an option that nobody has: in a copy of the package it is added to the record, the tables, and the columns that
+# statements list (tests/store/test_queries.py names the lists that lack one), and to nothing else
 
 FIELD = (
     '    colour: str | None = field(default=None, metadata=_about(check.name_or_none, "text", "task", "schedule"))\n'
 )
 TABLES = ("jobs_live", "jobs_finished", "schedules")
+LISTS = ("jobs/insert.sql", "jobs/settle.sql", "schedules/schedules.sql", "schedules/fire.sql")
+LISTED = (  # after `owner`, in each form in which the columns are listed
+    (r"(?<!\.)keep_seconds, owner\b", ", colour"),
+    (r":keep_seconds, :owner\b", ", :colour"),
+    (r"s\.keep_seconds, s\.owner\b", ", s.colour"),
+    (r"keep_seconds float, owner text", ", colour text"),
+    (r"owner = excluded\.owner", ", colour = excluded.colour"),
+    (r"CAST\(excluded\.owner AS text\)", ", CAST(excluded.colour AS text)"),
+    (r"CAST\(\{t\}schedules\.owner AS text\)", ", CAST({t}schedules.colour AS text)"),
+)
 SCRIPT = """
 import asyncio
 from rowlock import InvalidArguments, Rowlock
@@ -113,6 +125,10 @@ def test_an_option_that_is_added_to_the_record_is_carried_or_refused_by_name_eve
     options.write_text(options.read_text().replace(last, FIELD + last))
     migration = "".join(f"ALTER TABLE rowlock_{table} ADD COLUMN colour TEXT;\n" for table in TABLES)
     (package / "store" / "schema" / "sqlite" / "9999_colour.sql").write_text(migration)
+    for name in LISTS:
+        file = package / "store" / name
+        for form, added in LISTED:
+            file.write_text(re.sub(form, lambda found, added=added: found[0] + added, file.read_text()))
     (tmp_path / "script.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(

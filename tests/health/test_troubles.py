@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from api.conftest import Api
 from api.test_operator_jobs import operator
 from rowlock import FakeClock, Rowlock
@@ -19,6 +21,7 @@ from rowlock.core.outcome import Failed
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.core.schedules.schedule import Schedule
 from rowlock.health.conditions import CONDITIONS, Condition, conditions
+from rowlock.signals import server_meter
 from rowlock.store import workers
 from rowlock.store.read.snapshot import snapshot
 from rowlock.store.schedules import schedules
@@ -153,7 +156,10 @@ def missing(sentence: str, kind: str, told: dict[str, set[str]], place: int) -> 
     return [f"{surface}: {kind}: {sentence}" for surface in should if sentence not in told[surface]]
 
 
-async def test_every_trouble_is_reported_everywhere_in_the_same_words(serve: Any, tmp_path: Path) -> None:
+async def test_every_trouble_is_reported_everywhere_in_the_same_words(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_meter, "READ_AGAIN_SECONDS", 0.0)  # metrics are read after each change
     (tmp_path / "rowlock.yaml").write_text(RULES)
     wrong: list[str] = []
     async with serve(add_task) as api:

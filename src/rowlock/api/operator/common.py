@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -61,18 +62,16 @@ class OperatorRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """What serves a request."""
-        handler, reads = super().get_route_handler(), "GET" in (self.methods or ())
+        return partial(self._serve, super().get_route_handler())
 
-        async def serve(request: Request) -> Response:
-            panels = (await service_of(request)).panels
-            if reads:
-                return await _read(request, handler, panels)
-            try:
-                return await handler(request)
-            finally:
-                panels.forget()
-
-        return serve
+    async def _serve(self, handler: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+        panels = (await service_of(request)).panels
+        if "GET" in (self.methods or ()):
+            return await _read(request, handler, panels)
+        try:
+            return await handler(request)
+        finally:
+            panels.forget()
 
 
 async def _read(request: Request, handler: Callable[[Request], Awaitable[Response]], panels: Panels) -> Response:
