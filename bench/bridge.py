@@ -159,7 +159,7 @@ def main() -> int:
 def turns(jobs: int, rounds: int, postgres: bool) -> Iterator[tuple[Run, Run]]:
     """The bare loop and the bridge in turns, each round with a Redis and a database of its own."""
     from bench.server import start_server
-    from rowlock.cli.kit.loop import run_async
+    from rowlock.cli.kit.target import run_async
     from support.redis_server import RedisServer
 
     with ExitStack() as stack:

@@ -148,7 +148,7 @@ async def follow(url: str, package: Path) -> dict[str, Way]:
 
 def write_alone() -> None:
     """On SQLite, a small write that comes alone is made by its caller, however slow the disk is at this moment."""
-    for name in ("rowlock.store.engine.sqlite.writer", "rowlock.store.engines.sqlite_writer"):
+    for name in ("rowlock.store.engine.sqlite.store", "rowlock.store.engines.sqlite_writer"):
         with suppress(ImportError):
             importlib.import_module(name).QUICK_SECONDS = 1.0  # type: ignore[attr-defined]
 

@@ -37,6 +37,7 @@ __all__ = [
 Resolve = Callable[[str], Awaitable[list[str]]]
 Dial = Callable[[tuple[Any, ...]], socket.socket]
 DEFAULT_PORTS = {"http": 80, "https": 443}
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")  # as Host headers have them
 MAX_URL = 8192
 MOST_ANSWERS = 64
 
@@ -119,7 +120,7 @@ def web_target(url: str, ports: Collection[int] = (80, 443), *, said: str = "the
     except InvalidArguments:
         target = None
     if target is None or len(target.url) > MAX_URL:
-        raise AddressRefused(f"{said} no plain http or https URL of a public page", code="URL_REFUSED")
+        raise AddressRefused(f"{said} not a plain http or https URL of a public page", code="URL_REFUSED")
     if target.port not in ports:
         raise AddressRefused(f"port {target.port} of {target.host} is not one of the web", code="PORT_REFUSED")
     return target
@@ -165,6 +166,19 @@ def is_public_address(address: str) -> bool:
     if found in NAT64:
         return _public_v4(IPv4Address(int(found) & 0xFFFFFFFF))
     return _public_v6(found)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the host."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def without_port(host: str) -> str:
+    """The host of a Host header; an IPv6 address keeps its brackets."""
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
 
 
 def public_socket(info: tuple[Any, ...]) -> socket.socket:
@@ -235,7 +249,7 @@ def _host(host: str) -> str:
     name = unicodedata.normalize("NFKC", _INVISIBLE.sub("", unquote(host))).replace("。", ".").replace("ẞ", "ß")
     name = unicodedata.normalize("NFKC", "".join(c if c in _OWN_LETTERS else c.casefold() for c in name))
     if bad := next((c for c in name if not _fits_host(c)), ""):
-        raise ValueError(f"has {bad!r} in its host; only letters, digits, - and _ can stand there")
+        raise ValueError(f"has {bad!r} in its host; only letters, digits, - and _ are allowed")
     labels = name.removesuffix(".").split(".")  # with and without the last dot it is the same name in the DNS
     if not all(labels):
         raise ValueError("has no host, or an empty part in it; write it as in https://example.com/page")

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from rowlock import InvalidArguments
 from rowlock.public_web import MAX_URL, parse_url
 
-# Query parameters that tell how the visitor came, not which page it is. Names that begin with utm_ are removed as well.
+# Query parameters that show how the visitor came, not which page it is. Names that begin with utm_ are removed as well.
 TRACKING = frozenset(
     b"gclid gclsrc dclid gbraid wbraid gad_source gad_campaignid _ga _gl srsltid fbclid igshid igsh msclkid mc_cid "
     b"mc_eid twclid ttclid li_fat_id yclid ysclid _openstat epik mkt_tok _hsenc _hsmi __hstc __hssc __hsfp "
@@ -53,7 +53,7 @@ def _path(path: str) -> str:
 
 
 def _query(query: str) -> str:
-    """Sorted by name, without tracking. Pieces of one name keep their order, also if one has + and the other %20."""
+    """Sorted by name, without tracking. Pieces of one name keep their order, even if one has + and the other %20."""
     kept: list[tuple[bytes, str]] = []
     for piece in filter(None, _TO_TIDY.sub(_tidy, query).split("&")):
         name = unquote_to_bytes(piece.partition("=")[0].replace("+", " "))

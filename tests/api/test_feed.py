@@ -16,8 +16,8 @@ from api.conftest import Api
 from rowlock import State
 from rowlock.api.live import events
 from rowlock.api.live import reader as feed
-from rowlock.api.live.cursor import MOST_GAPS, Position, Reader
 from rowlock.api.live.events import Event, Gap, News
+from rowlock.api.live.reader import MOST_GAPS, EventPosition, EventReader
 from rowlock.core.errors import StoreUnavailable
 from rowlock.store.upkeep.retention import forget
 
@@ -40,7 +40,7 @@ def test_each_event_that_is_committed_is_read_once_and_none_comes_below_the_mark
     """Transactions begin, take ids and end in any order, some by rolling back; the reader looks after each step, for a
     few events at once. As in PostgreSQL, a snapshot knows of no transaction after the last one that has ended. If the
     reader asks which transactions have written events, it waits for no others."""
-    reader, seen = Reader(0), list[int]()
+    reader, seen = EventReader(0), list[int]()
     begun, last_ended, taken, committed = 0, 0, 0, set[int]()
     running = dict[int, list[int]]()  # number of a transaction -> the ids that it took
     for what, which, commits in [*script, *[("end", 0, True)] * 70]:
@@ -73,7 +73,7 @@ def test_each_event_that_is_committed_is_read_once_and_none_comes_below_the_mark
 
 
 def test_a_gap_may_be_of_any_width() -> None:
-    reader = Reader(0)
+    reader = EventReader(0)
     assert [one.id for one in reader.learn(News([event(10**12)], 1, 9), 10)] == [10**12]
     assert reader.gaps == [Gap(1, 10**12 - 1, 9)]
     assert [one.id for one in reader.learn(News([event(7)], 1, None), 10)] == [7]
@@ -81,7 +81,7 @@ def test_a_gap_may_be_of_any_width() -> None:
 
 
 def test_gaps_too_many_to_remember_are_told_when_no_more_events_can_appear_in_them() -> None:
-    reader, number = Reader(0), MOST_GAPS + 2
+    reader, number = EventReader(0), MOST_GAPS + 2
     reader.learn(News([event(2 * n) for n in range(1, number + 1)], 1, 9), 10**6)
     assert len(reader.gaps) == MOST_GAPS
     assert (reader.mark, reader.lost) == (0, False)
@@ -93,7 +93,7 @@ def test_gaps_too_many_to_remember_are_told_when_no_more_events_can_appear_in_th
 
 @pytest.mark.parametrize(("deleted", "lost"), [(0, False), (1, False), (2, True), (5, True), (6, True)])
 def test_a_gap_that_ends_after_its_events_were_deleted_is_told(deleted: int, lost: bool) -> None:
-    reader = Reader(1, deleted=1)
+    reader = EventReader(1, deleted=1)
     reader.learn(News([event(5)], 1, 9, 1), 10)
     reader.learn(News([], 8, None, 1), 10)
     assert (reader.gaps, reader.lost) == ([Gap(2, 4, 9)], False)
@@ -102,7 +102,7 @@ def test_a_gap_that_ends_after_its_events_were_deleted_is_told(deleted: int, los
 
 
 def test_a_gap_without_a_number_is_kept_until_the_database_gives_one() -> None:
-    reader = Reader(0)
+    reader = EventReader(0)
     reader.learn(News([event(2)], 5, None), 10)
     reader.learn(News([], 6, None), 10)
     assert reader.gaps == [Gap(1, 1, None)]
@@ -115,8 +115,8 @@ def test_a_gap_without_a_number_is_kept_until_the_database_gives_one() -> None:
 @pytest.mark.parametrize(
     ("text", "position"),
     [
-        ("3.7", Position(3, 7)),
-        ("0.0", Position(0, 0)),
+        ("3.7", EventPosition(3, 7)),
+        ("0.0", EventPosition(0, 0)),
         ("", None),
         ("3", None),
         ("3.", None),
@@ -128,8 +128,8 @@ def test_a_gap_without_a_number_is_kept_until_the_database_gives_one() -> None:
         (None, None),
     ],
 )
-def test_a_position_is_read_only_if_it_was_one_of_ours(text: str | None, position: Position | None) -> None:
-    assert Position.read(text) == position
+def test_a_position_is_read_only_if_it_was_one_of_ours(text: str | None, position: EventPosition | None) -> None:
+    assert EventPosition.read(text) == position
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=False)
@@ -261,7 +261,7 @@ async def test_a_reader_that_begins_does_not_wait_for_transactions_that_write_no
         reader = feed.Feed(api.app.store)
         try:
             async with reader.watching("ana"):
-                assert reader.position() == Position(2, 2)
+                assert reader.position() == EventPosition(2, 2)
         finally:
             await reader.close()
 
@@ -285,7 +285,7 @@ async def test_a_transaction_that_writes_no_events_does_not_hold_the_mark(
                 other.commit()
                 assert await messages_of(watcher, 1) == ["quick"]
                 async with asyncio.timeout(20):
-                    while reader.position() != Position(2, 2):
+                    while reader.position() != EventPosition(2, 2):
                         await asyncio.sleep(0.05)
         finally:
             await reader.close()
@@ -317,7 +317,7 @@ async def test_a_transaction_that_writes_events_holds_the_mark_until_it_ends(
                     looks.get_nowait()
                 await looks.get()
                 await looks.get()
-                assert reader.position() == Position(0, 0)
+                assert reader.position() == EventPosition(0, 0)
                 held.commit()
                 assert await messages_of(watcher, 1) == ["slow"]
         finally:
@@ -393,7 +393,7 @@ async def test_the_positions_of_missed_events_do_not_pass_an_event_that_comes_wh
                 missed = await reader.missed(watcher, "0.0")
                 monkeypatch.undo()
                 assert missed is not None
-                assert [(one.message, position) for one, position in missed] == [("quick", Position(0, 2))]
+                assert [(one.message, position) for one, position in missed] == [("quick", EventPosition(0, 2))]
         finally:
             monkeypatch.undo()
             await reader.close()
@@ -440,7 +440,7 @@ def write(connection: psycopg.Connection[Any], message: str, number: int = 1) ->
     connection.execute("SELECT pg_notify('rowlock', 'events')")
 
 
-async def messages_of(watcher: feed.Watcher, number: int) -> list[str | None]:
+async def messages_of(watcher: feed.EventWatcher, number: int) -> list[str | None]:
     """The messages of the next events."""
     found = list[str | None]()
     async with asyncio.timeout(20):
@@ -456,7 +456,7 @@ async def test_a_client_that_leaves_between_events_that_were_read_together_gets_
         async with api.app.transaction():  # one commit: the reader finds all of them in one look
             for job_id in jobs:
                 await api.app.cancel(job_id)
-        seen = list[tuple[Event, Position]]()
+        seen = list[tuple[Event, EventPosition]]()
         async with asyncio.timeout(20):
             while len(seen) < len(jobs):
                 seen += await watcher.take(20.0)
@@ -468,7 +468,7 @@ async def test_a_client_that_leaves_between_events_that_were_read_together_gets_
 
 
 @asynccontextmanager
-async def api_feed(api: Api) -> AsyncIterator[feed.Watcher]:
+async def api_feed(api: Api) -> AsyncIterator[feed.EventWatcher]:
     """A watcher of ana's jobs that may keep any number of events."""
     reader = feed.Feed(api.app.store)
     try:
@@ -516,7 +516,7 @@ async def test_events_that_retention_removes_while_a_client_catches_up_are_not_p
     try:
         async with reader.watching("ana") as watcher:
             monkeypatch.setattr(store, "run", run_later)
-            assert await reader.missed(watcher, str(Position(first - 1, first - 1))) is None
+            assert await reader.missed(watcher, str(EventPosition(first - 1, first - 1))) is None
     finally:
         monkeypatch.undo()
         await reader.close()

@@ -16,7 +16,7 @@ from api.conftest import Api, Serve
 from rowlock.api import context
 from rowlock.api.access import tokens
 from rowlock.api.live import events, reader, sockets
-from rowlock.api.live.cursor import Position
+from rowlock.api.live.reader import EventPosition
 from rowlock.store.upkeep.retention import forget
 
 
@@ -323,17 +323,17 @@ async def test_five_hundred_idle_sockets_ask_the_database_no_more_often_than_one
 
 
 async def test_a_client_that_does_not_read_is_cut_off_and_the_memory_it_costs_is_bounded() -> None:
-    watcher = reader.Watcher("ana", None)
+    watcher = reader.EventWatcher("ana", None)
     for number in range(1, 100_001):
-        watcher.put(made(number, "job.completed"), Position(number, number))
+        watcher.put(made(number, "job.completed"), EventPosition(number, number))
     assert watcher.overrun
     assert await watcher.take(20.0) == []
 
 
 async def test_progress_that_waits_is_replaced_by_newer_progress_of_the_same_job() -> None:
-    watcher = reader.Watcher("ana", None)
+    watcher = reader.EventWatcher("ana", None)
     for number in range(1, 10_001):
-        watcher.put(made(number, "job.progress", job=f"job-{number % 3}"), Position(number, number))
+        watcher.put(made(number, "job.progress", job=f"job-{number % 3}"), EventPosition(number, number))
     taken = await watcher.take(20.0)
     assert not watcher.overrun
     assert [event.id for event, _ in taken] == [9_998, 9_999, 10_000]

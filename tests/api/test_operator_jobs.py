@@ -243,7 +243,7 @@ async def test_a_task_whose_code_is_elsewhere_is_known_by_its_shape(api: Api, se
         pass
     other = Rowlock(app_url)
 
-    from rowlock.client.tasks.stored_tasks import any_task
+    from rowlock.client.tasks.registry import any_task
     from rowlock.core.errors import InvalidArguments
 
     async with other:

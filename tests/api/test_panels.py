@@ -14,6 +14,7 @@ from api.test_live import read_stream
 from cli.command import APP, Cli
 from rowlock.api.live import events, panels
 from rowlock.core.errors import StoreUnavailable
+from rowlock.store.read import snapshot
 
 
 @pytest.fixture
@@ -99,6 +100,20 @@ async def test_an_operator_is_told_which_pages_to_read_anew(api: Api) -> None:
         assert "schedules" not in await until(socket, "audit", "sources")
 
 
+async def test_a_page_that_reads_anew_is_not_answered_from_before_the_change(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's snapshot, which pages share, ends with each change that they are sent."""
+    monkeypatch.setattr(snapshot, "FRESH_SECONDS", 3600.0)
+    operator = await api.token(None, "operator")
+    async with api.socket(operator) as socket:
+        assert (await socket.next())["type"] == "ready"
+        assert (await api.ask("GET", "/api/operator/now", operator))[1]["waiting"]["count"] == 0
+        await api.app.get_task("add").enqueue(a=1)
+        await until(socket, "jobs", "now")
+        assert (await api.ask("GET", "/api/operator/now", operator))[1]["waiting"]["count"] == 1
+
+
 async def test_nobody_is_told_anything_while_nothing_happens(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(panels, "ROUND_SECONDS", 0.02)
     operator = await api.token(None, "operator")
@@ -153,7 +168,7 @@ async def test_one_reader_serves_all_operators_and_rests_while_there_is_none(
         async with asyncio.timeout(30):  # the sockets leave one after the other
             while not reader.done():
                 await asyncio.sleep(0.02)
-        assert (api.service.panels._views, api.service.panels._task) == (set(), None), "nobody reads any more"
+        assert (api.service.panels._watchers, api.service.panels._task) == (set(), None), "nobody reads any more"
 
 
 async def test_the_reader_goes_on_after_an_outage_of_the_database(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from api.conftest import Api, Browser, Serve, Socket
 from api.test_live import read_stream
 from rowlock import InvalidArguments
 from rowlock.api.access import tokens
+from rowlock.store.upkeep.retention import prune
 
 NEW_JOB = {"jobType": "add", "args": {"a": 1}}
 
@@ -21,11 +22,13 @@ async def exchange(api: Api, link: str, **headers: str) -> int:
     return (await api.ask("POST", "/api/session", None, {"once": link.partition("#once=")[2]}, **headers))[0]
 
 
-async def expire(api: Api, table: str) -> None:
-    """Let everything in a table have expired."""
-    prefix, past = ("rowlock.", "now() - interval '1 s'") if "postgres" in api.app.database else ("rowlock_", "1.0")
+async def expire(api: Api, seconds: float = 1.0) -> None:
+    """Let all tokens, links and sessions have expired so many seconds ago."""
+    table, past = "rowlock_tokens", f"unixepoch() - {seconds}"
+    if "postgres" in api.app.database:
+        table, past = "rowlock.tokens", f"now() - interval '{seconds} s'"
     async with api.app.transaction() as transaction:
-        await transaction.execute(f"UPDATE {prefix}{table} SET expires_at = {past}")
+        await transaction.execute(f"UPDATE {table} SET expires_at = {past}")
 
 
 async def test_a_login_link_opens_one_session_of_its_owner(api: Api) -> None:
@@ -44,7 +47,7 @@ async def test_a_login_link_opens_one_session_of_its_owner(api: Api) -> None:
 
 async def test_a_login_link_that_expired_or_was_never_made_opens_nothing(api: Api) -> None:
     link = await api.app.login_link("ana", base_url=api.url)
-    await expire(api, "login_links")
+    await expire(api)
     for wrong in (link, f"{link}x", "#once=nonsense", f"#once={await api.token()}"):
         assert await exchange(api, wrong) == 401
     assert await exchange(api, "#once=") == 422
@@ -54,7 +57,7 @@ async def test_a_login_link_is_good_for_ten_minutes(api: Api) -> None:
     await api.app.login_link("ana", base_url=api.url)
     postgres = "postgres" in api.app.database
     left = "extract(epoch FROM expires_at - now())" if postgres else "expires_at - unixepoch('subsec')"
-    (row,) = await api.app.fetch(f"SELECT {left} FROM {'rowlock.' if postgres else 'rowlock_'}login_links")
+    (row,) = await api.app.fetch(f"SELECT {left} FROM {'rowlock.' if postgres else 'rowlock_'}tokens")
     assert 570 < float(row[0]) <= 600
 
 
@@ -104,7 +107,7 @@ async def test_the_database_and_the_log_hold_no_usable_link_session_or_value(
     page = await api.log_in()
     await page.ask("POST", "/api/jobs", NEW_JOB)
     prefix = "rowlock." if "postgres" in api.app.database else "rowlock_"
-    rows = [row for table in ("tokens", "login_links") for row in await api.app.fetch(f"SELECT * FROM {prefix}{table}")]
+    rows = await api.app.fetch(f"SELECT * FROM {prefix}tokens")
     everything = " ".join(str(value) for row in rows for value in row) + caplog.text
     for secret in (unused.partition("#once=")[2], page.secret, page.session["csrf"]):
         assert secret not in everything
@@ -196,7 +199,7 @@ async def test_an_ended_session_is_refused_and_its_socket_closed_within_seconds(
         if how == "revoked":
             await (await api.app.store()).run(tokens.revoke(page.secret))
         elif how == "expired":
-            await expire(api, "tokens")
+            await expire(api)
         else:
             status, _, headers = await page.ask("DELETE", "/api/session")
             assert status == 204
@@ -273,8 +276,25 @@ async def test_a_session_that_is_opened_while_its_token_is_revoked_is_refused(ap
     """The revoke does not see the session, and the session does not see the revoke."""
     token, secret, store = await api.token(), tokens.new_secret(), await api.app.store()
     async with api.app.transaction() as transaction:
-        session = await transaction.run(tokens.open_session_from(token, secret, 3600))
+        session = await transaction.run(tokens.open_session("token", token, secret, 3600))
         assert session is not None
         assert len(await store.run(tokens.revoke(token))) == 1
     assert await store.run(tokens.find(secret, "session")) is None
     assert await store.run(tokens.still_good([session.id])) == set()
+
+
+async def test_retention_deletes_expired_links_at_once_and_tokens_and_sessions_after_a_day(api: Api) -> None:
+    store, prefix = await api.app.store(), "rowlock." if "postgres" in api.app.database else "rowlock_"
+    await api.app.login_link("ana", base_url=api.url)
+    await api.log_in("ana")  # a link that is used up, and a session
+    await api.token()
+
+    async def kinds() -> list[str]:
+        await prune(store)
+        return sorted(row[0] for row in await api.app.fetch(f"SELECT kind FROM {prefix}tokens"))
+
+    assert await kinds() == ["link", "link", "session", "token"]
+    await expire(api, seconds=60)
+    assert await kinds() == ["session", "token"]
+    await expire(api, seconds=90_000)
+    assert await kinds() == []

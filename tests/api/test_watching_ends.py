@@ -26,12 +26,12 @@ async def test_a_ticket_opens_nothing_when_it_or_its_token_is_no_longer_good(api
     _, body, _ = await api.ask("POST", "/api/tickets", ana)
     prefix = "rowlock." if "postgres" in api.app.database else "rowlock_"
     past = "now() - interval '1 s'" if "postgres" in api.app.database else "1.0"
-    table = "tickets" if how == "too late" else "tokens"
+    kind = "ticket" if how == "too late" else "token"
     if how == "revoked":
         await (await api.app.store()).run(tokens.revoke(ana))
     else:
         async with api.app.transaction() as transaction:
-            await transaction.execute(f"UPDATE {prefix}{table} SET expires_at = {past}")
+            await transaction.execute(f"UPDATE {prefix}tokens SET expires_at = {past} WHERE kind = '{kind}'")
     async with api.http.ws_connect(f"{api.url.replace('http', 'ws')}/api/ws?ticket={body['ticket']}") as socket:
         assert json.loads((await socket.receive()).data)["code"] == "UNAUTHORIZED"
 

@@ -12,8 +12,9 @@ from standardwebhooks import WebhookVerificationError
 from api.conftest import Api, Serve
 from rowlock import JobDead, Permanent, Retry, Rowlock, SourceError
 from rowlock.api.jobs import webhooks
-from rowlock.api.jobs.delivery import Way, deliver
+from rowlock.api.jobs.delivery import deliver
 from rowlock.core.job import NewJob
+from rowlock.health.post import Transport
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import cancel, enqueue, leases, settle
 from rowlock.store.upkeep import retention
@@ -330,7 +331,7 @@ async def test_a_name_that_leads_to_the_loopback_is_refused_when_it_is_called(se
             return ["127.0.0.1"]
 
         with pytest.raises(Permanent) as refused:
-            await _send(api, f"http://shop.example:{receiver.port}/", Way(resolve))
+            await _send(api, f"http://shop.example:{receiver.port}/", Transport(resolve))
         assert refused.value.code == "ADDRESS_REFUSED"
         assert receiver.got == []
 
@@ -340,7 +341,7 @@ async def test_the_socket_itself_refuses_an_address_that_is_not_public(serve: Se
     async with serve(webhooks=QUICK) as api, receiving() as receiver:
         await secret_of(api)
         with pytest.raises(Permanent) as refused:
-            await _send(api, receiver.url(), Way())  # as in production: its socket checks
+            await _send(api, receiver.url(), Transport())  # as in production: its socket checks
         assert refused.value.code == "ADDRESS_REFUSED"
         assert receiver.got == []
 
@@ -383,8 +384,8 @@ async def test_a_long_pause_that_a_receiver_asks_for_is_not_one_of_other_owners_
         assert (failed.value.code, failed.value.after) == ("STATUS_503", 86_400)
 
 
-async def _send(api: Api, url: str, way: Way | None = None) -> None:
-    await deliver(api.app, "01a1e816-66e9-7021-9c64-716195c1e13e", url, "ana", EVENT, way)
+async def _send(api: Api, url: str, transport: Transport | None = None) -> None:
+    await deliver(api.app, "01a1e816-66e9-7021-9c64-716195c1e13e", url, "ana", EVENT, transport)
 
 
 # --- secrets

@@ -17,7 +17,8 @@ from redis.exceptions import ReadOnlyError
 from rowlock import Rowlock
 from rowlock.bridge import replies
 from rowlock.bridge import streams as module
-from rowlock.bridge.messages import MAX_BYTES, dead_letter, message_size
+from rowlock.bridge.dead_letters import dead_letter
+from rowlock.bridge.messages import MAX_BYTES, message_size
 from rowlock.bridge.replies import MOST_ELEMENTS, UNREAD, BoundedParser, size_of
 from rowlock.bridge.streams import Streams
 from rowlock.core.config import RedisSettings

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rowlock import Rowlock
-from rowlock.store import workers
+from rowlock.store import queues
 from rowlock.store.read.counts import read_stats
 from support.remote import Remote, until, until_state, with_tasks
 
@@ -35,7 +35,7 @@ async def test_requests_are_published_by_priority_and_not_before_their_time(app:
 
 async def test_a_paused_queue_publishes_nothing(app: Rowlock, remote: Remote) -> None:
     store = await app.store()
-    await store.run(workers.pause_queue("default"))
+    await store.run(queues.pause("default"))
     paused = await app.get_task("REPLAY_MP4").enqueue(replayId=1)
     open_one = await app.get_task("REPLAY_MP4").using(queue="other").enqueue(replayId=2)
 
@@ -45,7 +45,7 @@ async def test_a_paused_queue_publishes_nothing(app: Rowlock, remote: Remote) ->
     async with app.bridge():
         await remote.request(open_one.id)
         assert [request["jobId"] for request in remote.requests()] == [open_one.id]
-        await store.run(workers.resume_queue("default"))
+        await store.run(queues.resume("default"))
         await remote.request(paused.id)
 
 

@@ -1,7 +1,7 @@
 """The numbers of a bridge, as Prometheus reads them."""
 
 from rowlock import Rowlock
-from rowlock.signals.meters import shown
+from rowlock.signals.endpoint import shown
 from rowlock.signals.metrics import METRICS
 from signals.scraping import names, values
 from support.contract_tasks import until
@@ -15,7 +15,7 @@ async def test_a_bridge_tells_its_lag_and_its_dead_letters(app: Rowlock, remote:
         await remote.request(job.id)
         remote.say("job.results", jobId=job.id, status="WEIRD")
         await remote.all_read()
-        await bridge._meter.round()
+        await bridge._measure()
         text = shown(app.meters, "")[0].decode()
         await until(lambda: values(shown(app.meters, "")[0].decode(), "rowlock_deadletter_entries") == {(): 1})
     assert names(text) == {metric.name for metric in METRICS.values() if metric.counted_in in ("client", "bridge")}

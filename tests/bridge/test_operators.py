@@ -188,7 +188,7 @@ def test_the_verbs_print_numbers_and_letters(
         assert execute([*arguments, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
-    async def dropped() -> list[audit.Entry]:
+    async def dropped() -> list[audit.AuditEntry]:
         async with Rowlock() as app:
             return [one for one in await app.perform(audit.entries(10)) if one.action == "deadletters.drop"]
 

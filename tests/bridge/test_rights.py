@@ -15,7 +15,7 @@ from rowlock import Rowlock
 from rowlock.bridge import publisher
 from rowlock.bridge.dead_letters import drop, letter, letters
 from rowlock.bridge.stats import numbers
-from rowlock.bridge.streams import Entry, opened_streams
+from rowlock.bridge.streams import StreamEntry, opened_streams
 from rowlock.store import audit
 from rowlock_apps.replays.samples import sample
 from support.node import example, node
@@ -86,7 +86,7 @@ async def test_the_bridge_and_a_worker_need_no_more_rights_than_the_page_gives_t
                 await until(lambda: there.cancels() == [cancelled.id])
                 there.say("job.results", jobId=job.id, status="WEIRD")
                 await until(lambda: bool(there.letters()))
-                await running.streams.keep([Entry("job.results", "1-1", {})])
+                await running.streams.keep([StreamEntry("job.results", "1-1", {})])
                 await running._trim()
                 await there.request((await task.enqueue(replayId=3)).id)
                 await running.publisher.finish()

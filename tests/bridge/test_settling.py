@@ -5,7 +5,7 @@ import uuid
 from rowlock import Rowlock
 from rowlock.bridge import outbox
 from rowlock.bridge import reports as stored
-from rowlock.core.job import Settlement
+from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Succeeded
 from rowlock.core.policy import decide
 from support.remote import Remote
@@ -17,8 +17,8 @@ async def held(app: Rowlock, there: Remote, number: int) -> list[Settlement]:
     async with app.bridge():
         for job in made:
             await there.request(job.id)
-    known = await (await app.store()).run(stored.known([job.id for job in made]))
-    return [Settlement(job, decide(job, Succeeded(), 0.0)) for job in known.held.values()]
+    known = await (await app.store()).run(stored.known_jobs([job.id for job in made]))
+    return [Settlement(job, decide(job, Succeeded(), 0.0)) for job in known.values() if isinstance(job, Claimed)]
 
 
 async def test_a_job_that_is_cancelled_meanwhile_stays_cancelled_and_the_rest_of_its_batch_succeeds(

@@ -10,8 +10,8 @@ from bridge.test_kills import killed_bridge
 from rowlock import Rowlock
 from rowlock.bridge import reports as stored
 from rowlock.bridge.listener import MOST_DEATHS
-from rowlock.bridge.streams import Entry, Streams
-from rowlock.bridge.writer import Writer
+from rowlock.bridge.reports import ReportWriter
+from rowlock.bridge.streams import StreamEntry, Streams
 from rowlock.core.config import RedisSettings
 from rowlock.core.errors import StoreUnavailable
 from support.remote import Remote, until, until_state
@@ -86,15 +86,15 @@ async def test_an_outage_of_the_database_is_no_death_of_the_message_that_was_han
     (request,) = await published(quick_app, remote, 1)
     remote.succeed(request)
     remote.deliver_often()
-    write, seen = Writer.write, list[dict[str, str]]()
+    write, seen = ReportWriter.write, list[dict[str, str]]()
 
-    async def fail_once(self: Writer, entries: Sequence[Entry]) -> Any:
+    async def fail_once(self: ReportWriter, entries: Sequence[StreamEntry]) -> Any:
         seen.append(deaths(remote))
         if len(seen) == 1:
             raise StoreUnavailable("away for a moment")
         return await write(self, entries)
 
-    monkeypatch.setattr(Writer, "write", fail_once)
+    monkeypatch.setattr(ReportWriter, "write", fail_once)
     async with quick_app.bridge():
         await until_state(quick_app, request["jobId"], "succeeded")
         await remote.all_read()

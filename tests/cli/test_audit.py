@@ -24,7 +24,7 @@ def on_database(work: Callable[[Rowlock], Awaitable[T]]) -> T:
     return asyncio.run(opened())
 
 
-def entries() -> list[audit.Entry]:
+def entries() -> list[audit.AuditEntry]:
     """The audit, oldest first."""
     return on_database(lambda app: app.perform(audit.entries(20)))[::-1]
 
@@ -76,7 +76,6 @@ STATE = (
     "SELECT name FROM rowlock_queues WHERE paused_at IS NOT NULL",
     "SELECT cancelled_at FROM rowlock_batches",
     "SELECT id FROM rowlock_tokens",
-    "SELECT hash FROM rowlock_login_links",
     "SELECT id, state FROM rowlock_jobs",
 )
 

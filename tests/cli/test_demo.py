@@ -61,6 +61,18 @@ def test_on_a_terminal_the_demo_ends_with_a_dashboard_that_its_link_opens(folder
         assert demo.wait(30) == 0
 
 
+def test_without_the_packages_of_the_dashboard_the_demo_ends_with_what_to_install(folder: Path) -> None:
+    without = (
+        "import sys; sys.modules['uvicorn'] = sys.modules['fastapi'] = None; from rowlock.cli.main import run; run()"
+    )
+    with terminal([sys.executable, "-c", without, "demo"], folder) as (demo, told):
+        assert demo.wait(90) == 0, told()
+        end = time.monotonic() + 30
+        while 'pip install "rowlock[api]"' not in told():
+            assert time.monotonic() < end, told()
+            time.sleep(0.05)
+
+
 @contextmanager
 def terminal(command: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
     """A program on a terminal of its own, and what it has printed so far."""

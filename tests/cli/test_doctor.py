@@ -14,7 +14,7 @@ import pytest
 
 from cli.command import Cli, Inside
 from rowlock import Rowlock
-from rowlock.client.version import VERSION
+from rowlock.client.settings import VERSION
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.core.schedules.schedule import Schedule
 from rowlock.store import workers
@@ -96,7 +96,7 @@ def test_a_result_folder_that_cannot_be_written_to_is_found(inside: Inside, fold
 def test_missing_time_zone_data_is_found() -> None:
     code = (
         "import sys; sys.modules['tzdata'] = None\n"
-        "from rowlock.cli.inspect.checks_environment import zones; from rowlock.core.config import Settings\n"
+        "from rowlock.cli.inspect.checks import zones; from rowlock.core.config import Settings\n"
         "print(*zones(Settings()))"
     )
     with_data = code.partition("\n")[2]

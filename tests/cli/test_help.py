@@ -44,12 +44,15 @@ def test_the_option_version_prints_the_version(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_every_verb_has_help_and_takes_the_database(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_verb_has_help_and_takes_the_database_and_the_app_unless_it_has_its_own(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert execute([*words, "--help"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("Usage: rowlock " + " ".join(words))
     assert "--database" in text
     assert "--config" in text
+    assert ("--app" in text) == (words not in (["demo"], ["bench"]))
 
 
 @pytest.mark.parametrize("group", BELOW)
@@ -64,12 +67,6 @@ def test_the_command_starts_without_what_only_some_verbs_need() -> None:
     code = f"import sys, rowlock.cli.main; print(*sorted({late} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
-
-
-@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
-def test_every_verb_but_demo_and_bench_names_the_app(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert execute([*words, "--help"]) == 0
-    assert ("--app" in capsys.readouterr().out) == (words not in (["demo"], ["bench"]))
 
 
 def verbs_with_examples() -> list[tuple[str, str]]:

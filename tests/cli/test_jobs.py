@@ -138,7 +138,7 @@ def test_what_the_command_line_does_is_in_the_audit(inside: Inside, folder: Path
     inside.out("queues", "pause", "default")
     inside.out("sources", "pause", "domain")
 
-    async def entries() -> list[audit.Entry]:
+    async def entries() -> list[audit.AuditEntry]:
         store = await open_store(f"sqlite:///{folder}/inside.db")
         try:
             return await store.run(audit.entries(10))

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from rowlock.cli.kit import times
 from rowlock.cli.kit.logs import JsonLines, TextLines
+from rowlock.cli.kit.options import read_duration, read_moment
 from rowlock.cli.kit.output import cell, show
 from rowlock.core.errors import InvalidArguments
 
@@ -63,12 +63,10 @@ def test_json_logs_are_one_object_a_line() -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("250ms", 0.25), ("5m", 300), ("2h", 7200)])
 def test_durations_as_people_write_them(text: str, seconds: float) -> None:
-    assert times.duration(text, "--delay") == seconds
+    assert read_duration(text, "--delay") == seconds
 
 
 def test_moments_have_a_time_zone() -> None:
-    assert times.moment("2026-01-01T10:00+09:00", "--x") == datetime(
-        2026, 1, 1, 10, tzinfo=timezone(timedelta(hours=9))
-    )
+    assert read_moment("2026-01-01T10:00+09:00", "--x") == datetime(2026, 1, 1, 10, tzinfo=timezone(timedelta(hours=9)))
     with pytest.raises(InvalidArguments, match="time zone"):
-        times.moment("2026-01-01T10:00", "--x")
+        read_moment("2026-01-01T10:00", "--x")

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from cli.command import LIMIT, Cli, Inside, wait_until
-from rowlock.cli.inspect.top_tables import shares, span, sparkline, speed
+from rowlock.cli.inspect.top_screen import shares, span, sparkline, speed
 
 ENTER, LEAVE, CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"
 

@@ -118,14 +118,14 @@ async def test_a_worker_that_has_said_goodbye_claims_nothing(
     pool = WorkerPool(app, wakeups=False, poll_interval_seconds=0.02, shutdown_timeout_seconds=0.2)
     await pool.start()
     async with asyncio.timeout(20):
-        while pool._parts.claimer.plan.repolls or not pool.idle:  # it only polls now
+        while pool.claimer.plan.repolls or not pool.idle:  # it only polls now
             await asyncio.sleep(0.01)
     async with nobody_else_writes(app_url) as (other, _):
         job = await other.task("note")(note.function).enqueue()
         async with asyncio.timeout(20):
             while "claim" not in waiting or "promote" in waiting:
                 await asyncio.sleep(0.05)
-        filling = pool._parts.loops._tasks["claim"]
+        filling = pool.loops._tasks["claim"]
         stopping = asyncio.create_task(pool.stop())
         await asyncio.wait({filling}, timeout=20)
     await asyncio.wait_for(stopping, 60)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.client.tasks.enqueue import MOST_COUNTED, Enqueued
+from rowlock.client.tasks.task import MOST_COUNTED, Enqueued
 
 
 def counted(app: Rowlock) -> dict[tuple[str, str], int]:

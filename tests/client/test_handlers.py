@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import rowlock.client.tasks.handlers
+import rowlock.client.tasks.registry
 from rowlock import BaseHandler, HandlerNotFoundError, InvalidArguments, JobDead, Rowlock, fixed, get_handler, handler
 from support.contract_tasks import attempts_of, row_of, working
 
@@ -25,7 +25,7 @@ def make_sample(name: str) -> type[BaseHandler]:
 @pytest.fixture(autouse=True)
 def registry_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry is one per process, as S2 asks; an app of a later test must not find these handlers in it."""
-    monkeypatch.setattr(rowlock.client.tasks.handlers, "_registry", dict(rowlock.client.tasks.handlers._registry))
+    monkeypatch.setattr(rowlock.client.tasks.registry, "_registry", dict(rowlock.client.tasks.registry._registry))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from rowlock.core.outcome import Failed
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.core.schedules.schedule import Schedule
 from rowlock.health import alerts
-from rowlock.health.rules import Alert
+from rowlock.health.alerts import Alert
 from rowlock.store import workers
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.read.snapshot import ClosedSource, Snapshot, TroubledSchedule

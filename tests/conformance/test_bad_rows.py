@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -27,7 +28,7 @@ from rowlock.store.upkeep import bad_rows as aside
 from rowlock.store.upkeep import retention
 from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.loops import Loops
-from rowlock.worker.settle.settler import Settler
+from rowlock.worker.settler import Settler
 from rowlock.worker.upkeep.sweeper import Sweeper
 from support.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
 from support.rig import KEEP, Rig, prefix
@@ -305,7 +306,8 @@ async def test_a_job_that_cannot_be_promoted_stops_no_other(rig: Rig, database: 
     ids = [await rig.enqueue(delay=5.0) for _ in range(3)]
     await _break_updates(rig, ids[1])
     rig.clock.move(10)
-    done = await aside.all_or_each(rig.store, "promote", claim.promote(10), claim.due_ids(10), claim.promote_one)
+    due_ids = aside.next_ids("due_ids", n=10)
+    done = await aside.change_next(rig.store, "promote", partial(claim.promote, 10), due_ids)
     assert done
     assert [job.id for job in await rig.claim(10)] == [ids[0], ids[2]]
     assert [(one.id, one.doing) for one in await rig.store.run(aside.listed(10))] == [(ids[1], "promote")]

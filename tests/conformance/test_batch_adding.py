@@ -8,7 +8,7 @@ from rowlock import BatchNotFound, Context, InvalidArguments, LeaseLost, NotAllo
 from rowlock.core.job import NewJob
 from rowlock.store import batches
 from rowlock.store.jobs import enqueue
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow
 from support.app_rig import app, rig
 from support.contract_tasks import working
 from support.rig import TABLES, Rig

@@ -12,7 +12,7 @@ from rowlock.core.errors import StoreError
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store.jobs import cancel, enqueue, settle
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow
 from support.app_rig import app, report, rig, sweep, t
 from support.refusals import refused
 from support.rig import KEEP, Rig

@@ -8,7 +8,7 @@ import pytest
 from rowlock import BatchNotFound, InvalidArguments, Rowlock
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.store import batches
-from rowlock.store.jobs import transitions
+from rowlock.store.jobs import settle
 from rowlock.store.upkeep import retention
 from support.app_rig import app, report, rig, sweep, t
 from support.contract_tasks import working
@@ -75,7 +75,7 @@ async def test_a_transaction_that_is_rolled_back_ends_no_batch(app: Rowlock, t: 
     before = await rig.everything(ALL)
     with pytest.raises(ZeroDivisionError):
         async with app.transaction() as tx:
-            assert await tx.run(transitions.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
+            assert await tx.run(settle.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
             assert await tx.run(batches.end([batch.id])) == [batch.id]
             raise ZeroDivisionError
     with pytest.raises(ZeroDivisionError):

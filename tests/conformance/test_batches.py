@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rowlock import NotAllowed, Permanent, Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Cancelled, Failed
+from rowlock.core.times import FakeClock
 from support.app_rig import app, rig, sweep
 from support.contract_tasks import until, working
 from support.rig import TABLES, Rig

@@ -2,10 +2,10 @@
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.outcome import Failed
 from rowlock.core.states import State
+from rowlock.core.times import FakeClock
 from rowlock.store import Store, audit
 from rowlock.store.audit import Actor
 from rowlock.store.jobs import bulk

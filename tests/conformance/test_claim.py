@@ -11,7 +11,7 @@ import pytest
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import fixed
-from rowlock.store import workers
+from rowlock.store import queues
 from rowlock.store.jobs import claim, enqueue
 from rowlock.store.jobs.claim import Range
 from support import contract
@@ -154,10 +154,10 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(rig: Rig) -> Non
     paused = await rig.enqueue(queue="paused", priority=-5)
     other = await rig.enqueue(queue="open")
     lanes = (Range("paused", "t"), Range("open", "t"))
-    await rig.store.run(workers.pause_queue("paused"))
+    await rig.store.run(queues.pause("paused"))
     assert [job.id for job in await rig.claim(10, *lanes)] == [other]
     assert await rig.state(paused) == "queued"
-    assert await rig.store.run(workers.resume_queue("paused")) is True
+    assert await rig.store.run(queues.resume("paused")) is True
     assert [job.id for job in await rig.claim(10, *lanes)] == [paused]
 
 

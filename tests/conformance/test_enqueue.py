@@ -13,7 +13,7 @@ from rowlock.core.policy import fixed
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import enqueue
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow
 from support.rig import Rig, numbered, token
 
 

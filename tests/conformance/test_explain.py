@@ -7,7 +7,7 @@ import pytest
 
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.states import State
-from rowlock.store import workers
+from rowlock.store import queues, workers
 from rowlock.store.jobs import cancel, leases
 from rowlock.store.jobs.claim import Range
 from rowlock.store.read import search
@@ -109,10 +109,10 @@ async def test_a_snoozed_job_waits_for_its_time(rig: Rig) -> None:
 async def test_explain_of_a_job_in_a_paused_queue_says_paused(rig: Rig) -> None:
     await register(rig)
     job_id = await rig.enqueue()
-    await rig.store.run(workers.pause_queue("default"))
+    await rig.store.run(queues.pause("default"))
     told = await why(rig, job_id)
     assert (told.reason, told.also) == ("paused", ())
-    await rig.store.run(workers.resume_queue("default"))
+    await rig.store.run(queues.resume("default"))
     assert (await why(rig, job_id)).reason == "next"
 
 
@@ -146,7 +146,7 @@ async def test_explain_of_a_job_past_its_expires_at_says_expired(rig: Rig) -> No
 
 async def test_the_nearest_reason_comes_first_and_the_others_are_named(rig: Rig) -> None:
     job_id = await rig.enqueue(delay=60)
-    await rig.store.run(workers.pause_queue("default"))
+    await rig.store.run(queues.pause("default"))
     told = await why(rig, job_id)
     assert (told.reason, told.also) == ("time", ("paused", "unserved"))
 
@@ -201,7 +201,7 @@ async def test_the_line_is_that_of_all_queues_that_its_workers_serve(rig: Rig) -
     await register(rig, queues=("default", "other", "paused"))
     await rig.enqueue_many(50, queue="other", priority=-10)
     await rig.enqueue_many(9, queue="paused", priority=-10)
-    await rig.store.run(workers.pause_queue("paused"))
+    await rig.store.run(queues.pause("paused"))
     told = await why(rig, await rig.enqueue())
     assert (told.reason, told.place, told.place_exact) == ("line", 50, True)
 

@@ -4,12 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.states import State
-from rowlock.store import Store, batches, workers
+from rowlock.core.times import FakeClock
+from rowlock.store import Store, batches, queues, workers
 from rowlock.store.read.explain import Explanation, explain
 from rowlock.store.upkeep.clock_repair import put_sources_right
-from rowlock.store.workers import pause_queue
 from support.rig import LEASE, TABLES, Rig
 from support.sources_rig import claim_turns, cleared, enqueue_each, fail, open_breaker, sources, succeed
 
@@ -148,7 +147,7 @@ async def test_explain_names_the_nearest_reason_first_and_the_closed_source_amon
     told = await why(rig, later)
     assert (told.reason, told.also) == ("time", ("saturated",))
     now = await rig.enqueue(source="api:a")
-    await rig.store.run(workers.pause_queue("default"))
+    await rig.store.run(queues.pause("default"))
     told = await why(rig, now)
     assert (told.reason, told.also) == ("paused", ("saturated",))
 
@@ -233,7 +232,7 @@ async def test_every_pause_that_must_end_is_named(rig: Rig) -> None:
     assert (told.reason, told.waits_until) == ("stopped", None)
     assert "is paused; `rowlock sources resume api`" in told.text
     await sources(rig).resume("api")
-    await rig.store.run(pause_queue("default"))
+    await rig.store.run(queues.pause("default"))
     told = await why(rig, job_id)
     assert (told.reason, told.also) == ("paused", ("stopped",))
     assert "queue 'default' has been paused" in told.text

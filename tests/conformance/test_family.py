@@ -11,7 +11,7 @@ from rowlock.core.states import State
 from rowlock.store import batches
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import cancel, enqueue, retry, settle
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow
 from rowlock.store.read import relatives, search
 from rowlock.store.read.filter import JobFilter
 from rowlock.store.read.relatives import Relative

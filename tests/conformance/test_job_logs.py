@@ -2,7 +2,7 @@
 
 import pytest
 
-from rowlock.core.clock import FakeClock
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.read import job_logs
 from rowlock.store.read.job_logs import NewLine

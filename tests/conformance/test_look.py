@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.states import State
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.read import search
 from rowlock.store.read.filter import LAST_ID, Ids, JobFilter, ids_that_begin

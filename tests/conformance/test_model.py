@@ -19,18 +19,19 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
+from rowlock.core.times import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import cancel as cancels
-from rowlock.store.jobs import claim, leases, transitions
+from rowlock.store.jobs import claim, leases
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import retry as retries
+from rowlock.store.jobs import settle as transitions
 from rowlock.store.jobs.claim import Range
 from support.functions import FunctionStore, fake_world
 from support.interleave import rewrite

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Released, Succeeded
+from rowlock.core.times import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Steps
 from rowlock.store.engine.store import StoreOptions
-from rowlock.store.jobs import transitions
+from rowlock.store.jobs import settle
 from support import contract
 from support.interleave import add_gate, rewrite, watching
 from support.rig import Rig
@@ -92,7 +92,7 @@ async def test_a_settle_that_forgets_the_follow_ups_is_caught(rig: Rig, monkeypa
         yield from ()
         return []
 
-    monkeypatch.setattr(transitions, "follow_ups", none)
+    monkeypatch.setattr(settle, "follow_ups", none)
     with pytest.raises(AssertionError):
         await contract.follow_ups_come_with_the_final_state(rig)
 

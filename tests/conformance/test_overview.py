@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Failed
+from rowlock.core.times import FakeClock
 from rowlock.store import workers
 from rowlock.store.read import overview as top
 from rowlock.store.read.overview import LATELY_MINUTES, MINUTES, Overview

@@ -25,18 +25,28 @@ WORDS = {
     "postgres": {
         "at": "timestamptz '2026-01-21' - ({n} - n) * interval '1 minute'",
         "id": "('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid",
+        "later": "timestamptz '2100-01-01'",
     },
-    "sqlite": {"at": "1768953600.0 - ({n} - n) * 60", "id": "printf('00000000-0000-7000-8000-%012x', n)"},
+    "sqlite": {
+        "at": "1768953600.0 - ({n} - n) * 60",
+        "id": "printf('00000000-0000-7000-8000-%012x', n)",
+        "later": "4102444800.0",
+    },
 }
 FILL = (
-    "INSERT INTO {t}rollups SELECT 60, {at}, 'q' || n % 5, 't', 'succeeded', 1, 1, 1, 0.1, 0.1 FROM {series}",
+    "INSERT INTO {t}rollups SELECT 60, {at}, 'q' || (n % 5), 't', 'succeeded', 1, 1, 1, 0.1, 0.1 FROM {series}",
     "INSERT INTO {t}queue_samples (at, queue, ready, waiting, running) SELECT {at}, 'q', 1, 1, 1 FROM {series}",
     "INSERT INTO {t}attempts (job_id, attempt, outcome, finished_at, task, queue)"
     " SELECT {id}, 1, 'failed', {at}, 't', 'q' FROM {series}",
     "INSERT INTO {t}batches (id, name, created_at) SELECT {id}, 'b', {at} FROM {series}",
     "INSERT INTO {t}batch_counts (batch_id, shard, total, processed, failed, cancelled) SELECT {id}, 1, 1, 1, 0, 0"
     " FROM {series}",
-    "INSERT INTO {t}ticks (schedule_id, tick, job_id, fired_at) SELECT 's' || n % 100, {at}, {id}, {at} FROM {series}",
+    "INSERT INTO {t}ticks (schedule_id, tick, job_id, fired_at)"
+    " SELECT 's' || (n % 100), {at}, {id}, {at} FROM {series}",
+    "INSERT INTO {t}sources (name, opened_at) SELECT 'api:' || n, CASE WHEN n <= 5 THEN {at} END FROM {series}",
+    "INSERT INTO {t}schedules (id, task, args, rule, zone, queue, max_attempts, origin, writer_started_at, declared_at,"
+    " next_tick, problem, created_at, updated_at) SELECT 's' || n, 't', '[]', '* * * * *', 'UTC', 'q', 1, 'code', {at},"
+    " {at}, {later}, CASE WHEN n <= 5 THEN 'no' END, {at}, {at} FROM {series}",
 )
 CHART: dict[str, Any] = {"seconds": 60, "since": SINCE, "queue": None, "task": None}
 # Statement, its parameters, and the tables that it must not read from end to end.
@@ -51,6 +61,8 @@ ASKED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("list_batches", {"n": 50, "batch_id": LAST_ID, "owner": None, "state": None}, "batches batch_counts"),
     ("ticks_of", {"id": "s7", "n": 30}, "ticks"),
     ("panel_marks", {"n": 50, "most": 10_000}, "attempts"),
+    ("closed_sources", {"n": 1_000}, "sources"),
+    ("troubled_schedules", {"n": 1_000}, "schedules"),
     ("list_schedules", {"n": 25, "id": "", "only": None}, "ticks"),
 )
 
@@ -88,7 +100,7 @@ async def test_what_a_dashboard_asks_goes_through_an_index(rig: Rig) -> None:
 
 READY = """
 INSERT INTO rowlock.jobs_live (id, task, queue, ready, args, source, max_attempts, run_after, created_at, updated_at)
-SELECT {id}, 't', 'q', TRUE, '{{}}', 'api:' || n % 500, 1, {at}, {at}, {at} FROM {series}
+SELECT {id}, 't', 'q', TRUE, '{{}}', 'api:' || (n % 500), 1, {at}, {at}, {at} FROM {series}
 """
 
 

@@ -1,7 +1,7 @@
 """What an idle worker asks before it claims: is anything there, and when is the next job due?"""
 
 from rowlock.core.claiming.ranges import QueueTask
-from rowlock.store import workers
+from rowlock.store import queues
 from rowlock.store.jobs import claim
 from support.rig import Rig
 from support.sources_rig import enqueue_each
@@ -33,7 +33,7 @@ async def test_a_ready_job_with_a_source_is_seen(rig: Rig) -> None:
 
 async def test_jobs_of_a_paused_queue_are_not_seen(rig: Rig) -> None:
     await rig.enqueue()
-    await rig.store.run(workers.pause_queue("default"))
+    await rig.store.run(queues.pause("default"))
     assert await peek(rig) == (False, None)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rowlock.store.jobs import claim, leases, settle, transitions
+from rowlock.store.jobs import claim, leases, settle
 from rowlock.store.jobs.claim import Range
 from rowlock.store.read.filter import LAST_ID, JobFilter, params
 from rowlock.store.sources import claim as sourced_claim
@@ -208,7 +208,7 @@ def test_only_operations_whose_plans_are_tested_are_hot() -> None:
     assert settle.succeed([], settle.Keep()).hot
     assert sourced_claim.look([]).hot
     assert sourced_claim.claim_sourced("w", TOKEN, [], [], [], 1, 60).hot
-    assert not transitions.apply([], settle.Keep()).hot
+    assert not settle.apply([], settle.Keep()).hot
     assert not leases.beat([], 60).hot
 
 

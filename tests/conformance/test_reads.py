@@ -14,7 +14,7 @@ from rowlock.core.job import Job
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.core.policy import fixed
 from rowlock.core.states import State
-from rowlock.store import workers
+from rowlock.store import queues, workers
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.statements import bind, compile_query, load
 from rowlock.store.read import job_rows, search
@@ -244,7 +244,7 @@ async def test_a_filter_without_a_time_zone_and_a_bad_cursor_are_refused(rig: Ri
 
 async def plan(rig: Rig, statement: str, wanted: JobFilter) -> str:
     query = load(rig.store.engine)[statement]
-    given = {"id": LAST_ID, "low": numbered(0), "n": 50, "skip": 999, **params(wanted)}
+    given = {"id": LAST_ID, "low": numbered(0), "n": 50, "skip": 999, "trouble": "dead", **params(wanted)}
     async with rig.store.transaction() as tx:
         words = {"postgres": "EXPLAIN", "sqlite": "EXPLAIN QUERY PLAN"}[rig.store.engine]
         return "\n".join(str(row[-1]) for row in await tx.fetch(f"{words} {query.sql}", *bind(query, given, None)))
@@ -260,9 +260,9 @@ async def test_lists_walk_an_index_past_100_000_finished_jobs(filling: Rig, anal
     dead, ana = JobFilter(states=(State.DEAD,)), JobFilter(owner="owner7")
     indexes = {  # by the name in SQLite, and in PostgreSQL's default partition
         ("finished", JobFilter()): ("sqlite_autoindex_rowlock_jobs_finished_1", "jobs_finished_default_pkey"),
-        ("finished_dead", dead): ("rowlock_jobs_finished_trouble", "jobs_finished_default_state_id_idx"),
+        ("finished_trouble", dead): ("rowlock_jobs_finished_trouble", "jobs_finished_default_state_id_idx"),
         ("finished_owner", ana): ("rowlock_jobs_finished_owner", "jobs_finished_default_owner_id_idx"),
-        ("finished_owner_dead", replace(dead, owner="owner7")): (
+        ("finished_owner_trouble", replace(dead, owner="owner7")): (
             "rowlock_jobs_finished_owner_trouble",
             "jobs_finished_default_owner_state_id_idx",
         ),
@@ -272,6 +272,7 @@ async def test_lists_walk_an_index_past_100_000_finished_jobs(filling: Rig, anal
         for (index, wanted), names in indexes.items()
         for statement in (f"edge_{index}", f"look_{index}")
     ]
+    statements.append(("look_owner", ana, indexes["finished_owner", ana]))
     for statement, wanted, names in statements:
         text = await plan(rig, statement, wanted)
         assert any(f"{name} " in text for name in names), (statement, text)
@@ -301,7 +302,7 @@ async def test_stats_count_each_queue_by_state(rig: Rig) -> None:
     back = await rig.running(task="v", queue="links")
     await rig.settle(back, Failed("E", "x", after=0))
     await rig.running(task="w")
-    await rig.store.run(workers.pause_queue("idle"))
+    await rig.store.run(queues.pause("idle"))
     stats = await rig.store.run(read_stats())
     assert stats.exact
     assert {q.name: (q.queued, q.retryable, q.running, q.waiting, q.paused) for q in stats.queues} == {

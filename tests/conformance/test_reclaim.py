@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import StoreError
 from rowlock.core.outcome import Failed
+from rowlock.core.times import FakeClock
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import leases

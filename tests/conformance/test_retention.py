@@ -9,7 +9,7 @@ from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
 from rowlock.store.jobs import enqueue
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.settle import Keep
 from rowlock.store.read import job_rows
 from rowlock.store.upkeep import retention
 from rowlock.store.upkeep.partitions import ensure_partitions

@@ -14,8 +14,7 @@ from rowlock.core.errors import SchemaError, StoreError, UnreleasedSchema
 from rowlock.store import open_store
 from rowlock.store.engine import migrate
 from rowlock.store.engine.dialects import DIALECTS
-from rowlock.store.engine.migrate import Applied
-from rowlock.store.engine.schema import applied
+from rowlock.store.engine.migrate import Applied, applied
 from rowlock.store.engine.store import StoreOptions
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)

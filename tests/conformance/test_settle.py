@@ -12,8 +12,8 @@ from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, 
 from rowlock.core.policy import fixed
 from rowlock.store import batches
 from rowlock.store.jobs import enqueue, leases, settle
-from rowlock.store.jobs.insert import NewRow
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.enqueue import NewRow
+from rowlock.store.jobs.settle import Keep
 from support.refusals import refused
 from support.rig import ENDS, KEEP, Rig, moment, numbered, settlement, token
 

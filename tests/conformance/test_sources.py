@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from support.rig import LEASE, TABLES, Rig
 from support.sources_rig import claim_turns, cleared, open_breaker, sources, succeed

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.upkeep.clock_repair import put_sources_right
 from rowlock.store.upkeep.retention import forget

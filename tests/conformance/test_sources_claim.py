@@ -8,7 +8,7 @@ import pytest
 
 from rowlock.core.claiming.actions import ClaimResult
 from rowlock.core.claiming.ranges import Sighting
-from rowlock.core.clock import FakeClock
+from rowlock.core.times import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions

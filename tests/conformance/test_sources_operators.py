@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.sources.admission import UNLIMITED
 from rowlock.core.sources.policy import Policy
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from support.rig import Rig, settlement
 from support.sources_rig import claim_turns, cleared, fail, open_breaker, sources, succeed

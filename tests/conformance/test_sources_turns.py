@@ -8,8 +8,8 @@ import pytest
 from rowlock.core.claiming import survey
 from rowlock.core.claiming.plan import NO_PLAIN_SECONDS
 from rowlock.core.claiming.ranges import Position
-from rowlock.core.clock import FakeClock
-from rowlock.store import Store, workers
+from rowlock.core.times import FakeClock
+from rowlock.store import Store, queues
 from support.rig import Rig
 from support.sourced import look
 from support.sources_rig import Worker, claim_turns, cleared, enqueue_each, sources, succeed, take_turns
@@ -218,10 +218,10 @@ async def test_jobs_of_the_future_past_their_time_or_of_a_paused_queue_have_no_t
     await rig.enqueue(source="api:a", delay=60)
     await rig.enqueue(source="api:a", expires_at=rig.clock.now() + timedelta(seconds=1))
     await rig.enqueue(source="api:b", queue="other")
-    await rig.store.run(workers.pause_queue("other"))
+    await rig.store.run(queues.pause("other"))
     rig.clock.move(1)
     assert await claim_turns(rig, 9, queues=("default", "other")) == []
-    await rig.store.run(workers.resume_queue("other"))
+    await rig.store.run(queues.resume("other"))
     rig.clock.move(59)
     await rig.promote()
     assert len(await claim_turns(rig, 9, queues=("default", "other"))) == 2

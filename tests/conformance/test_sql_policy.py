@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import Backoff, Streaks, Transition, decide
 from rowlock.core.states import FINAL, Outcome
-from rowlock.store.jobs.transitions import CANCELLED
+from rowlock.store.jobs.settle import CANCELLED
 from support.rig import Claimed, Rig, settlement, token
 
 

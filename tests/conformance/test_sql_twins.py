@@ -19,18 +19,18 @@ from typing import Any, cast
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import BatchNotFound, LeaseLost, NotAllowed, StoreError
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.options import to_json
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
+from rowlock.core.times import FakeClock
 from rowlock.store import Store, batches, open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import cancel as cancels
-from rowlock.store.jobs import claim, leases, settle, transitions
+from rowlock.store.jobs import claim, leases, settle
 from rowlock.store.jobs import enqueue as enqueue_jobs
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow
 from rowlock.store.sources import sources
 from support.functions import FunctionRig, FunctionStore, fake_world
 from support.rig import KEEP, Rig, numbered, settlement
@@ -346,7 +346,7 @@ class Game:
             # Of several successes of which some are not applied, `settle` answers `duplicate` for the others.
             one = len(python) == 1
             store = self.twins.python.store
-            return settle.settle(store, python, KEEP) if one else store.run(transitions.apply(python, KEEP))
+            return settle.settle(store, python, KEEP) if one else store.run(settle.apply(python, KEEP))
 
         answers = self.twins.same(how, in_python, in_sql)
         self.unended = [pair for pair in self.unended if pair not in pairs or answers[pair[0].id] != "applied"]

@@ -11,7 +11,6 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from rowlock.core.redis_request import READ, UNREAD
 from support.sql_worker import Sql, leases
 
 
@@ -237,10 +236,11 @@ def test_sql_cancel_answers_for_each_job_what_became_of_it(sql: Sql) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("holder", [UNREAD, READ])
-def test_cancel_ends_a_job_behind_redis_at_once_and_leaves_word_for_its_worker(sql: Sql, holder: str) -> None:
+@pytest.mark.parametrize("published", ["unread", "read"])
+def test_cancel_ends_a_job_behind_redis_at_once_and_leaves_word_for_its_worker(sql: Sql, published: str) -> None:
     job_id = sql.enqueue()
-    sql.claim(worker=holder)
+    sql.claim()
+    sql.rows("UPDATE rowlock.jobs_live SET published = %s RETURNING 1", published)
     insert = "INSERT INTO rowlock.outbox (kind, job_id, token, take_at) VALUES ('request', %s, %s, now()) RETURNING 1"
     sql.rows(insert, job_id, uuid4())
     assert sql.value("SELECT rowlock.cancel(%s)", job_id) == "cancelled"

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.jobs import cancel, enqueue, settle
 from rowlock.store.read import counters

@@ -6,14 +6,14 @@ from contextlib import suppress
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, StoreError, TransactionTooLong
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Succeeded
+from rowlock.core.times import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions
-from rowlock.store.jobs import claim, leases, transitions
+from rowlock.store.jobs import claim, leases, settle
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from support.rig import KEEP, Rig, numbered, settlement
 
@@ -46,7 +46,7 @@ async def test_an_error_in_the_block_undoes_all_of_it(rig: Rig) -> None:
         async with rig.store.transaction() as tx:
             await tx.execute("INSERT INTO notes VALUES (1, 'one')")
             await tx.run(enqueue(2))
-            assert await tx.run(transitions.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
+            assert await tx.run(settle.apply([settlement(job, Succeeded())], KEEP)) == {job.id: "applied"}
             raise ZeroDivisionError
     assert await rig.fetch("SELECT * FROM notes") == []
     assert await rig.everything() == before

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import NotAllowed
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition
 from rowlock.core.states import EVENTS, FINAL, Outcome, State, allowed
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import leases

@@ -7,9 +7,9 @@ import apsw
 import psycopg
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.outcome import Failed
-from rowlock.store import workers
+from rowlock.core.times import FakeClock
+from rowlock.store import queues
 from rowlock.store.sources import sources
 from support.rig import Rig, moment
 
@@ -120,9 +120,9 @@ async def test_backlog_counts_what_could_start_and_not_what_waits_for_its_time(r
     )
     assert 99 < age < 700
     assert mean is None
-    await rig.store.run(workers.pause_queue("links"))
+    await rig.store.run(queues.pause("links"))
     assert await runnable(rig, "links") == 0
-    await rig.store.run(workers.resume_queue("links"))
+    await rig.store.run(queues.resume("links"))
     assert await runnable(rig, "links") == 4
 
 
@@ -181,7 +181,7 @@ FROM {series}
 WAITING = """
 INSERT INTO {t}jobs_live (
     id, task, queue, state, ready, priority, args, max_attempts, run_after, created_at, updated_at)
-SELECT {id}, 't', 'q' || n % 3, 'queued', {ready}, 0, '{{}}', 5, {later}, {now}, {now} FROM {series}
+SELECT {id}, 't', 'q' || (n % 3), 'queued', {ready}, 0, '{{}}', 5, {later}, {now}, {now} FROM {series}
 """
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from rowlock.core.errors import NotAllowed, WorkerNotFound
-from rowlock.store import workers
+from rowlock.store import queues, workers
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.sqlite.wakeups import send_wakeups
 from rowlock.store.engine.store import Wakeups
@@ -116,19 +116,19 @@ async def test_a_lease_does_not_depend_on_its_workers_row(rig: Rig) -> None:
 
 async def test_a_paused_queue_is_listed_since_when(rig: Rig) -> None:
     since = rig.clock.now()
-    await rig.store.run(workers.pause_queue("links"))
+    await rig.store.run(queues.pause("links"))
     rig.clock.move(10)
-    await rig.store.run(workers.pause_queue("links"))
-    assert await rig.store.run(workers.paused_queues()) == {"links": since}
-    assert await rig.store.run(workers.resume_queue("links")) is True
-    assert await rig.store.run(workers.resume_queue("links")) is False
-    assert await rig.store.run(workers.resume_queue("never paused")) is False
-    assert await rig.store.run(workers.paused_queues()) == {}
+    await rig.store.run(queues.pause("links"))
+    assert await rig.store.run(queues.paused()) == {"links": since}
+    assert await rig.store.run(queues.resume("links")) is True
+    assert await rig.store.run(queues.resume("links")) is False
+    assert await rig.store.run(queues.resume("never paused")) is False
+    assert await rig.store.run(queues.paused()) == {}
 
 
 async def test_running_jobs_go_on_in_a_paused_queue(rig: Rig) -> None:
     job = await rig.running()
-    await rig.store.run(workers.pause_queue("default"))
+    await rig.store.run(queues.pause("default"))
     await rig.succeed(job)
     lost = await rig.enqueue()
     assert await rig.claim() == []
@@ -183,8 +183,8 @@ async def test_work_wakes_a_worker_that_sleeps_and_leaves_busy_ones_alone(rig: R
         await rig.store.run(workers.set_idle("w", True, 1000))
         await rig.enqueue(queue="paused")
         assert await ear.heard() == ["work"]
-        await rig.store.run(workers.pause_queue("paused"))
-        await rig.store.run(workers.resume_queue("paused"))
+        await rig.store.run(queues.pause("paused"))
+        await rig.store.run(queues.resume("paused"))
         assert await ear.heard() == ["work"]
 
         dead = await rig.enqueue()
@@ -211,7 +211,7 @@ async def test_a_rolled_back_transaction_sends_no_wake_up(rig: Rig) -> None:
         assert await ear.heard() == ["work"]
         with suppress(ZeroDivisionError):
             async with rig.store.transaction() as tx:
-                await tx.run(workers.resume_queue("default"))
+                await tx.run(queues.resume("default"))
                 raise ZeroDivisionError
         assert await ear.heard() == []
     finally:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rowlock.core.config import Settings, load_settings
 from rowlock.core.config.alert_rules import KINDS, AlertRule, parse_rules
 from rowlock.core.errors import ConfigError
+from rowlock.health.alerts import Alert, decide
 from rowlock.health.conditions import MOST_SUBJECTS, Condition, see
-from rowlock.health.rules import Alert, decide
 from rowlock.store.read.snapshot import ClosedSource, RunningJob, Snapshot, TroubledSchedule
 from support.snapshots import snapshot, worker
 

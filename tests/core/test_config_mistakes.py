@@ -185,15 +185,15 @@ def test_a_section_that_is_no_mapping_is_refused(value: str) -> None:
 
 def test_a_key_that_stands_twice_is_refused() -> None:
     file = "worker:\n  pool_size: 1\n  pool_size: 2\n"
-    assert mistake(file) == "worker.pool_size (rowlock.yaml:3): stands on line 2 already"
+    assert mistake(file) == "worker.pool_size (rowlock.yaml:3): is already on line 2"
 
 
 def test_a_schedule_or_source_that_stands_twice_is_refused() -> None:
     entry = "{task: report, every: 1h}"
     file = f"schedules:\n  nightly: {entry}\n  other: {entry}\n  nightly: {entry}\n"
-    assert mistake(file) == "schedules.nightly (rowlock.yaml:4): stands on line 2 already"
+    assert mistake(file) == "schedules.nightly (rowlock.yaml:4): is already on line 2"
     assert mistake("sources: {api: {total: 1}, api: {total: 2}}") == (
-        "sources.api (rowlock.yaml:1): stands on line 1 already"
+        "sources.api (rowlock.yaml:1): is already on line 1"
     )
 
 

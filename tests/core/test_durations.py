@@ -2,7 +2,7 @@
 
 import pytest
 
-from rowlock.core.durations import spell
+from rowlock.core.times import spell
 
 TOLD = {
     -3: "0 s",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.moments import FIRST_MOMENT, LAST_MOMENT, parse_moment, parse_moment_or_ago
+from rowlock.core.times import FIRST_MOMENT, LAST_MOMENT, parse_moment, parse_moment_or_ago
 
 NINE = datetime(2026, 3, 1, 9, tzinfo=timezone(timedelta(hours=1)))
 

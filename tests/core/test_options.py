@@ -37,7 +37,7 @@ FIELD = (
     '    colour: str | None = field(default=None, metadata=_about(check.name_or_none, "text", "task", "schedule"))\n'
 )
 TABLES = ("jobs_live", "jobs_finished", "schedules")
-LISTS = ("jobs/insert.sql", "jobs/settle.sql", "schedules/schedules.sql", "schedules/fire.sql")
+LISTS = ("jobs/enqueue.sql", "jobs/settle.sql", "schedules/schedules.sql", "schedules/fire.sql")
 LISTED = (  # after `owner`, in each form in which the columns are listed
     (r"(?<!\.)keep_seconds, owner\b", ", colour"),
     (r":keep_seconds, :owner\b", ", :colour"),

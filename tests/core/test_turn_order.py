@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rowlock.core.claiming.ranges import PLAIN, Position
-from rowlock.core.claiming.rotation import TurnOrder
+from rowlock.core.claiming.survey import TurnOrder
 from rowlock.core.job import MAX_PRIORITY, Claimed
 
 

@@ -51,7 +51,7 @@ SELECT 1 AS found FROM rowlock.tallies LIMIT 1;
 
 -- any_token (now)
 SELECT 1 AS found FROM rowlock.tokens t
-WHERE job_id IS NULL AND t.revoked_at IS NULL AND coalesce(t.expires_at > coalesce($1, statement_timestamp()), TRUE)
+WHERE job_id IS NULL AND uses IS NULL AND t.revoked_at IS NULL AND coalesce(t.expires_at > coalesce($1, statement_timestamp()), TRUE)
   AND (SELECT p.revoked_at FROM rowlock.tokens p WHERE p.id = t.made_from) IS NULL
 LIMIT 1;
 
@@ -73,10 +73,10 @@ LIMIT $2;
 
 -- batch_members (batch_id, n)
 SELECT * FROM (
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock.jobs_live j WHERE j.batch_id = $1 ORDER BY j.batch_id, j.id LIMIT $2) live
     UNION ALL
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock.jobs_finished j WHERE j.batch_id = $1 ORDER BY j.batch_id, j.id LIMIT $2) finished
 ) members
 LIMIT $2;
@@ -150,15 +150,16 @@ ORDER BY CASE WHEN NOT enabled OR opened OR coalesce(paused_for, 0) > 0 THEN 0 E
 LIMIT $2;
 
 -- by_state_finished (id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock.jobs_finished j
-WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
+WHERE j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
+  AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
+                   ELSE CAST($5 AS boolean) END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
   AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
   AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
@@ -171,15 +172,16 @@ WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
 GROUP BY j.state;
 
 -- by_state_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock.jobs_finished j
+SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+                   ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
   AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
   AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
   AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
@@ -191,54 +193,17 @@ WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
   AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
--- by_state_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock.jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
-  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
-  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
-  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
-  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
-  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
-  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
-  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
-  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
-  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
-  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
-  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-GROUP BY j.state;
-
--- by_state_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock.jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
-  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
-  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
-  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
-  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
-  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
-  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
-  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
-  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
-  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
-  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
-  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-GROUP BY j.state;
-
 -- by_state_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock.jobs_finished j
+SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+                   ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
   AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
   AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
@@ -250,33 +215,14 @@ WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
   AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
--- by_state_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+-- by_state_finished_owner_trouble (owner, trouble, id, low, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
+WHERE j.owner = $1 AND j.state = $2 AND j.state <> 'succeeded' AND j.id < $3 AND j.id >= $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
   AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
-  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
-  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
-  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
-  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
-  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
-  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
-  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
-  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-GROUP BY j.state;
-
--- by_state_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
-  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
-  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
-  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($8, $9)) END
   AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
   AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
   AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
@@ -289,15 +235,16 @@ WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2
 GROUP BY j.state;
 
 -- by_state_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock.jobs_finished j
+SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+                   ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
   AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
   AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
   AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
@@ -310,15 +257,16 @@ WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
 GROUP BY j.state;
 
 -- by_state_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock.jobs_finished j
+SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
 WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+                   ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
   AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
   AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
   AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
@@ -330,102 +278,14 @@ WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
   AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
 GROUP BY j.state;
 
--- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock.jobs_live j
-WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($3 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
-  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
-  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
-  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
-  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
-  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
-  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
-  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
-  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
-  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
-  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
-
--- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock.jobs_live j
-WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
-  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
-  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
-  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
-  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
-  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
-  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
-  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
-  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
-  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
-
--- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock.jobs_live j
-WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
-  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
-  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
-  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
-  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
-  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
-  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
-  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
-  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
-  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
-  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
-
--- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock.jobs_live j
-WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
-  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
-  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
-  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
-  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
-  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
-  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
-  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
-  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
-  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
-
--- by_state_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+-- by_state_finished_trouble (trouble, id, low, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
+WHERE j.state = $1 AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
   AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($8, $9)) END
   AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
   AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
   AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
@@ -435,7 +295,122 @@ WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'run
   AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
   AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
   AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
+GROUP BY j.state;
+
+-- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
+WHERE j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
+           WHEN j.state = 'running' THEN CAST($4 AS boolean)
+           ELSE CAST($5 AS boolean) END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
+
+-- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
+WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+           WHEN j.state = 'running' THEN CAST($5 AS boolean)
+           ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
+
+-- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
+WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+           WHEN j.state = 'running' THEN CAST($5 AS boolean)
+           ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
+
+-- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
+WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+           WHEN j.state = 'running' THEN CAST($5 AS boolean)
+           ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
+
+-- by_state_live_running (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
+WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
+           WHEN j.state = 'running' THEN CAST($4 AS boolean)
+           ELSE CAST($5 AS boolean) END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
 UPDATE rowlock.batches
@@ -445,10 +420,10 @@ RETURNING CAST(id AS text) AS id;
 
 -- children_of (job_id, n)
 SELECT * FROM (
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock.jobs_live j WHERE j.parent_id = $1 ORDER BY j.parent_id, j.id LIMIT $2) live
     UNION ALL
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock.jobs_finished j WHERE j.parent_id = $1 ORDER BY j.parent_id, j.id LIMIT $2) finished
 ) made
 ORDER BY id
@@ -456,10 +431,10 @@ LIMIT $2;
 
 -- children_of_many (asked[0], n)
 SELECT * FROM (
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock.jobs_live j WHERE j.parent_id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) LIMIT $2) live
     UNION ALL
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock.jobs_finished j WHERE j.parent_id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) LIMIT $2) finished
 ) made
 LIMIT $2;
@@ -500,6 +475,7 @@ ORDER BY j.priority, j.id
 )
 UPDATE rowlock.jobs_live j
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $9, locked_by = $10,
+    published = CASE WHEN $10 = 'redis-unread' THEN 'unread' END,
     heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'), updated_at = coalesce($8, statement_timestamp()), locked_at = coalesce($8, statement_timestamp()), started_at = coalesce($8, statement_timestamp())
 WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
 RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
@@ -510,6 +486,7 @@ RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_e
 -- claim_picked (token, worker, now, lease, at, epoch, picked[0])
 UPDATE rowlock.jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $1, locked_by = $2,
+    published = CASE WHEN $2 = 'redis-unread' THEN 'unread' END,
     heartbeat_at = coalesce($3, statement_timestamp()), lease_expires_at = (coalesce($3, statement_timestamp()) + ($4) * interval '1 second'), updated_at = coalesce($3, statement_timestamp()), locked_at = $5, started_at = $5, source_epoch = $6
 WHERE id = ANY(ARRAY(SELECT picked.id FROM unnest($7::text[]::uuid[]) AS picked(id))) AND ready
 RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
@@ -520,6 +497,7 @@ RETURNING CAST(id AS text), task, queue, priority, args, owner, source, source_e
 -- claim_turns (token, worker, now, lease, at, epoch, turn[0], turn[1], turn[2], turn[3], turn[4])
 UPDATE rowlock.jobs_live j
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $1, locked_by = $2,
+    published = CASE WHEN $2 = 'redis-unread' THEN 'unread' END,
     heartbeat_at = coalesce($3, statement_timestamp()), lease_expires_at = (coalesce($3, statement_timestamp()) + ($4) * interval '1 second'), updated_at = coalesce($3, statement_timestamp()), locked_at = $5, started_at = $5, source_epoch = $6
 WHERE j.id = ANY (ARRAY (
     SELECT front.id
@@ -572,7 +550,8 @@ SELECT CASE WHEN coalesce($1, statement_timestamp()) > '9999-12-30 00:00:00Z' TH
 SELECT name, enabled, opened_at IS NOT NULL AS opened, coalesce(paused_until > coalesce($1, statement_timestamp()), FALSE) AS paused,
        -(date_part('epoch', opened_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds, last_error
 FROM rowlock.sources
-WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > coalesce($1, statement_timestamp())
+WHERE (opened_at IS NOT NULL OR NOT enabled OR paused_until IS NOT NULL)  -- the condition of an index
+  AND (opened_at IS NOT NULL OR NOT enabled OR paused_until > coalesce($1, statement_timestamp()))
 ORDER BY opened_at IS NULL, opened_at, name
 LIMIT $2;
 
@@ -612,33 +591,13 @@ WHERE n.batch_id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS 
 GROUP BY n.batch_id
 HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
 
--- create_link (hash, owner, scope, now, ttl)
-INSERT INTO rowlock.login_links (hash, owner, scope, expires_at)
-VALUES ($1, $2, $3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second'));
-
--- create_session (id, hash, hint, owner, scope, now, ttl)
-INSERT INTO rowlock.tokens (id, hash, hint, owner, scope, kind, created_at, expires_at)
-VALUES ($1, $2, $3, $4, $5, 'session', coalesce($6, statement_timestamp()), (coalesce($6, statement_timestamp()) + ($7) * interval '1 second'))
+-- create_token (id, hash, hint, kind, uses, owner, scope, job_id, made_from, good_until, now, until, ttl)
+INSERT INTO rowlock.tokens
+    (id, hash, hint, kind, uses, owner, scope, job_id, made_from, good_until, created_at, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce($11, statement_timestamp()),
+        CASE WHEN CAST($12 AS timestamptz) < (coalesce($11, statement_timestamp()) + ($13) * interval '1 second') THEN $12 ELSE (coalesce($11, statement_timestamp()) + ($13) * interval '1 second') END)
 RETURNING CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END AS created_at,
        CASE WHEN expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE expires_at END AS expires_at, CASE WHEN revoked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN revoked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE revoked_at END AS revoked_at;
-
--- create_session_from (id, hash, hint, now, ttl, token)
-INSERT INTO rowlock.tokens (id, hash, hint, owner, scope, kind, made_from, created_at, expires_at)
-SELECT $1, $2, $3, t.owner, t.scope, 'session', t.id, coalesce($4, statement_timestamp()),
-       CASE WHEN t.expires_at < (coalesce($4, statement_timestamp()) + ($5) * interval '1 second') THEN t.expires_at ELSE (coalesce($4, statement_timestamp()) + ($5) * interval '1 second') END
-FROM rowlock.tokens t
-WHERE t.hash = $6 AND t.kind = 'token' AND t.job_id IS NULL AND t.revoked_at IS NULL AND coalesce(t.expires_at > coalesce($4, statement_timestamp()), TRUE)
-  AND (SELECT p.revoked_at FROM rowlock.tokens p WHERE p.id = t.made_from) IS NULL
-RETURNING CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END AS created_at,
-       CASE WHEN expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE expires_at END AS expires_at, CASE WHEN revoked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN revoked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE revoked_at END AS revoked_at;
-
--- create_ticket (hash, owner, scope, token_id, job_id, good_until, now, ttl)
-INSERT INTO rowlock.tickets (hash, owner, scope, token_id, job_id, good_until, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, (coalesce($7, statement_timestamp()) + ($8) * interval '1 second'));
-
--- create_token (id, hash, hint, owner, scope, job_id, now, ttl)
-INSERT INTO rowlock.tokens (id, hash, hint, owner, scope, job_id, created_at, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, statement_timestamp()), (coalesce($7, statement_timestamp()) + ($8) * interval '1 second'));
 
 -- create_webhook_secret (id, owner, secret, hint, now)
 INSERT INTO rowlock.webhook_secrets (id, owner, secret, hint, created_at) VALUES ($1, $2, $3, $4, coalesce($5, statement_timestamp()));
@@ -769,102 +728,64 @@ FROM rowlock.requests
 WHERE owner = $1 AND key = $2 AND expires_at > coalesce($3, statement_timestamp()) AND (job_id IS NOT NULL OR claimed_until > coalesce($3, statement_timestamp()));
 
 -- edge_finished (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE TRUE AND j.id < $1 AND j.id >= $2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $3;
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
+WHERE j.id < $1 AND j.id >= $2
+ORDER BY j.id DESC LIMIT 1 OFFSET $3;
 
 -- edge_finished_batch (batch, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $4;
-
--- edge_finished_cancelled (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $3;
-
--- edge_finished_dead (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $3;
+ORDER BY j.id DESC LIMIT 1 OFFSET $4;
 
 -- edge_finished_owner (owner, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $4;
+ORDER BY j.id DESC LIMIT 1 OFFSET $4;
 
--- edge_finished_owner_cancelled (owner, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $4;
-
--- edge_finished_owner_dead (owner, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $4;
+-- edge_finished_owner_trouble (owner, trouble, id, low, skip)
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
+WHERE j.owner = $1 AND j.state = $2 AND j.state <> 'succeeded' AND j.id < $3 AND j.id >= $4
+ORDER BY j.id DESC LIMIT 1 OFFSET $5;
 
 -- edge_finished_parent (parent, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $4;
+ORDER BY j.id DESC LIMIT 1 OFFSET $4;
 
 -- edge_finished_schedule (schedule, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
 WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $4;
+ORDER BY j.id DESC LIMIT 1 OFFSET $4;
+
+-- edge_finished_trouble (trouble, id, low, skip)
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
+WHERE j.state = $1 AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3
+ORDER BY j.id DESC LIMIT 1 OFFSET $4;
 
 -- edge_live (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
-WHERE TRUE AND j.id < $1 AND j.id >= $2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $3;
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
+WHERE j.id < $1 AND j.id >= $2
+ORDER BY j.id DESC LIMIT 1 OFFSET $3;
 
 -- edge_live_batch (batch, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $4;
+ORDER BY j.id DESC LIMIT 1 OFFSET $4;
 
 -- edge_live_owner (owner, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $4;
+ORDER BY j.id DESC LIMIT 1 OFFSET $4;
 
 -- edge_live_parent (parent, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $4;
+ORDER BY j.id DESC LIMIT 1 OFFSET $4;
 
 -- edge_live_running (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
 WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET $3;
+ORDER BY j.id DESC LIMIT 1 OFFSET $3;
 
 -- end_batches (now, asked[0])
 UPDATE rowlock.batches
@@ -891,8 +812,7 @@ FROM rowlock.jobs_live
 WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND (batch_id IS NOT NULL OR unique_mode IS NOT NULL);
 
 -- ends_by_queue (seconds, since, queue, task)
-SELECT CASE WHEN at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE at END AS at, queue, what, number FROM (
-    SELECT at, queue, what, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT CASE WHEN counted.at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN counted.at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE counted.at END AS at, queue, what, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
     WHERE r.seconds = $1 AND r.at >= $2
@@ -901,11 +821,10 @@ FROM (
     WHERE y.at >= $2) counted
 WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
   AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END
-GROUP BY at, queue, what) found;
+GROUP BY counted.at, queue, what;
 
 -- ends_by_time (seconds, since, queue, task)
-SELECT CASE WHEN at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE at END AS at, what, number FROM (
-    SELECT at, what, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT CASE WHEN counted.at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN counted.at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE counted.at END AS at, what, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
     WHERE r.seconds = $1 AND r.at >= $2
@@ -914,7 +833,7 @@ FROM (
     WHERE y.at >= $2) counted
 WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
   AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END
-GROUP BY at, what) found;
+GROUP BY counted.at, what;
 
 -- enqueue (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added[0], added[1])
 WITH added AS (
@@ -1012,7 +931,7 @@ WHERE owner = $1 AND id > $2
 ORDER BY id
 LIMIT $3;
 
--- expired (now, guard, job_id, n)
+-- expired (now, guard, n)
 SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
        attempt, max_attempts, releases, losses, convictions,
        losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
@@ -1020,9 +939,8 @@ SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoc
 FROM rowlock.jobs_live j
 WHERE state = 'running' AND lease_expires_at < coalesce($1, statement_timestamp()) AND (CAST($2 AS double precision) <= 0 OR pg_postmaster_start_time() > coalesce($1, statement_timestamp())
      OR coalesce($1, statement_timestamp()) > pg_postmaster_start_time() + ($2) * interval '1 second') AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL
-  AND CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST($3 AS text) END
 ORDER BY id
-LIMIT $4
+LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
 -- failures (now, since, width, n, task, queue)
@@ -1163,9 +1081,6 @@ WHERE again_at < (coalesce($1, statement_timestamp()) + (-3600) * interval '1 se
                     THEN (SELECT 1 FROM rowlock.jobs_finished f WHERE f.id = rowlock.set_aside.id LIMIT 1) END)
       IS NULL;
 
--- forget_links (now)
-DELETE FROM rowlock.login_links WHERE expires_at < coalesce($1, statement_timestamp());
-
 -- forget_request (owner, key, claim)
 DELETE FROM rowlock.requests WHERE owner = $1 AND key = $2 AND claim = $3 AND job_id IS NULL;
 
@@ -1174,9 +1089,6 @@ DELETE FROM rowlock.rollups WHERE seconds = $1 AND at < (coalesce($2, statement_
 
 -- forget_samples (now, ago)
 DELETE FROM rowlock.queue_samples WHERE at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second');
-
--- forget_tickets (now)
-DELETE FROM rowlock.tickets WHERE expires_at < coalesce($1, statement_timestamp());
 
 -- forget_webhook_secrets (owner)
 DELETE FROM rowlock.webhook_secrets WHERE owner = $1 AND expires_at IS NOT NULL;
@@ -1232,13 +1144,13 @@ WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > coale
 
 -- hear (now, lease, told[0], told[1], told[2], told[3], told[4])
 UPDATE rowlock.jobs_live
-SET started_at = CASE WHEN locked_by = 'redis-unread' THEN coalesce($1, statement_timestamp()) ELSE started_at END,
-    locked_by = 'redis-read', heartbeat_at = coalesce($1, statement_timestamp()), lease_expires_at = (coalesce($1, statement_timestamp()) + ($2) * interval '1 second'),
+SET started_at = CASE WHEN published = 'unread' THEN coalesce($1, statement_timestamp()) ELSE started_at END,
+    published = 'read', locked_by = 'redis-read', heartbeat_at = coalesce($1, statement_timestamp()), lease_expires_at = (coalesce($1, statement_timestamp()) + ($2) * interval '1 second'),
     progress = greatest(coalesce(rowlock.jobs_live.progress, 0), told.progress),
     phase = told.phase, message = told.message, updated_at = coalesce($1, statement_timestamp())
 FROM unnest($3::text[]::uuid[], $4::text[]::uuid[], $5::integer[], $6::text[], $7::text[]) AS told(id, token, progress, phase, message)
 WHERE rowlock.jobs_live.id = told.id AND lease_token = told.token AND state = 'running'
-  AND locked_by IN ('redis-unread', 'redis-read')
+  AND published IS NOT NULL
 RETURNING CAST(rowlock.jobs_live.id AS text) AS id;
 
 -- held (mine[0], mine[1])
@@ -1442,125 +1354,58 @@ UPDATE rowlock.jobs_live SET batch_id = NULL WHERE id = ANY(ARRAY(SELECT gone.id
 -- let_go (gone[0])
 DELETE FROM rowlock.job_keys WHERE mode = 'while_queued' AND job_id = ANY(ARRAY(SELECT gone.id FROM unnest($1::text[]::uuid[]) AS gone(id)));
 
--- line (priority, id, now, n, lane[0], lane[1])
+-- line (now, priority, id, n, lane[0], lane[1])
 SELECT coalesce(sum(ahead.plain), 0) AS same_line, coalesce(sum(ahead.sourced), 0) AS other_lines,
        coalesce(sum(ahead.alike), 0) AS turns
 FROM (
-    SELECT (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND (j.priority, j.id) < ($1, $2)
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > coalesce($3, statement_timestamp()))
-            ORDER BY j.priority, j.id
-            LIMIT $4) first) AS plain,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority < $1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > coalesce($3, statement_timestamp()))
-            ORDER BY j.priority, j.source, j.id
-            LIMIT $4) first) AS sourced,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= $1 AND j.priority <= $1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > coalesce($3, statement_timestamp()))
-            ORDER BY j.priority, j.source, j.id
-            LIMIT 1) first) AS alike
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock.jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > coalesce($1, statement_timestamp())) AND j.source IS NULL AND (j.priority, j.id) < ($2, $3)
+            ORDER BY j.priority, j.id LIMIT $4) first) AS plain,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock.jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > coalesce($1, statement_timestamp())) AND j.source IS NOT NULL AND j.priority < $2
+            ORDER BY j.priority, j.source, j.id LIMIT $4) first) AS sourced,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock.jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > coalesce($1, statement_timestamp())) AND j.source IS NOT NULL AND j.priority >= $2 AND j.priority <= $2
+            ORDER BY j.priority, j.source, j.id LIMIT 1) first) AS alike
     FROM unnest($5::text[], $6::text[]) AS lane(queue, task)
     WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
--- line_of_source (priority, source, id, now, n, lane[0], lane[1])
+-- line_of_source (now, priority, source, id, n, lane[0], lane[1])
 SELECT coalesce(sum(ahead.own), 0) AS same_line, coalesce(sum(ahead.plain + ahead.sourced), 0) AS other_lines,
        coalesce(sum(ahead.alike_plain + ahead.alike_before + ahead.alike_after), 0) AS turns
 FROM (
-    SELECT (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= $1 AND j.priority <= $1 AND j.source >= $2 AND j.source <= $2 AND j.id < $3
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > coalesce($4, statement_timestamp()))
-            ORDER BY j.priority, j.source, j.id
-            LIMIT $5) first) AS own,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND j.priority < $1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > coalesce($4, statement_timestamp()))
-            ORDER BY j.priority, j.id
-            LIMIT $5) first) AS plain,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority < $1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > coalesce($4, statement_timestamp()))
-            ORDER BY j.priority, j.source, j.id
-            LIMIT $5) first) AS sourced,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND j.priority >= $1 AND j.priority <= $1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > coalesce($4, statement_timestamp()))
-            ORDER BY j.priority, j.id
-            LIMIT 1) first) AS alike_plain,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= $1 AND j.priority <= $1 AND j.source < $2
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > coalesce($4, statement_timestamp()))
-            ORDER BY j.priority, j.source, j.id
-            LIMIT 1) first) AS alike_before,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock.jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= $1 AND j.priority <= $1 AND j.source > $2
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > coalesce($4, statement_timestamp()))
-            ORDER BY j.priority, j.source, j.id
-            LIMIT 1) first) AS alike_after
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock.jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > coalesce($1, statement_timestamp())) AND j.source IS NOT NULL AND j.priority >= $2 AND j.priority <= $2
+              AND j.source >= $3 AND j.source <= $3 AND j.id < $4
+            ORDER BY j.priority, j.source, j.id LIMIT $5) first) AS own,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock.jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > coalesce($1, statement_timestamp())) AND j.source IS NULL AND j.priority < $2
+            ORDER BY j.priority, j.id LIMIT $5) first) AS plain,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock.jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > coalesce($1, statement_timestamp())) AND j.source IS NOT NULL AND j.priority < $2
+            ORDER BY j.priority, j.source, j.id LIMIT $5) first) AS sourced,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock.jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > coalesce($1, statement_timestamp())) AND j.source IS NULL AND j.priority >= $2 AND j.priority <= $2
+            ORDER BY j.priority, j.id LIMIT 1) first) AS alike_plain,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock.jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > coalesce($1, statement_timestamp())) AND j.source IS NOT NULL AND j.priority >= $2 AND j.priority <= $2
+              AND j.source < $3
+            ORDER BY j.priority, j.source, j.id LIMIT 1) first) AS alike_before,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock.jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > coalesce($1, statement_timestamp())) AND j.source IS NOT NULL AND j.priority >= $2 AND j.priority <= $2
+              AND j.source > $3
+            ORDER BY j.priority, j.source, j.id LIMIT 1) first) AS alike_after
     FROM unnest($6::text[], $7::text[]) AS lane(queue, task)
     WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
@@ -1650,7 +1495,7 @@ LIMIT $1;
 -- list_tokens (n)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END AS created_at,
        CASE WHEN expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE expires_at END AS expires_at, CASE WHEN revoked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN revoked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE revoked_at END AS revoked_at FROM rowlock.tokens t
-WHERE job_id IS NULL
+WHERE job_id IS NULL AND uses IS NULL
 ORDER BY created_at DESC, id DESC
 LIMIT $1;
 
@@ -1722,7 +1567,7 @@ ORDER BY j.id
 FOR UPDATE OF j;
 
 -- lock_jobs (asked[0])
-SELECT j.id, j.state = 'running' AS running, j.locked_by, coalesce(j.locked_by IN ('redis-unread', 'redis-read'), FALSE) AS published
+SELECT j.id, j.state = 'running' AS running, j.locked_by, j.published IS NOT NULL AS published
 FROM unnest($1::text[]::uuid[]) AS asked(id)
 CROSS JOIN rowlock.jobs_live j
 WHERE j.id = asked.id
@@ -1770,8 +1615,8 @@ FOR UPDATE SKIP LOCKED;
 -- longest_running (now, n)
 SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(date_part('epoch', locked_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds,
        -(date_part('epoch', lease_expires_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS overdue
-FROM rowlock.jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at IS NOT NULL
+FROM rowlock.jobs_live j
+WHERE state = 'running' AND NOT coalesce(j.published = 'unread', FALSE) AND locked_at IS NOT NULL
 ORDER BY locked_at
 LIMIT $2;
 
@@ -1825,15 +1670,16 @@ WHERE named.nth > 0
 ORDER BY named.priority, named.nth;
 
 -- look_finished (id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
+WHERE j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
+  AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
+                   ELSE CAST($5 AS boolean) END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
   AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
   AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
@@ -1843,19 +1689,19 @@ WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
   AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
   AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
   AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-ORDER BY j.id DESC
-LIMIT $22;
+ORDER BY j.id DESC LIMIT $22;
 
 -- look_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
 WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+                   ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
   AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
   AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
   AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
@@ -1865,59 +1711,19 @@ WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
   AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
   AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
   AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-ORDER BY j.id DESC
-LIMIT $22;
-
--- look_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
-  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
-  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
-  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
-  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
-  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
-  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
-  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
-  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
-  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
-  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
-  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-ORDER BY j.id DESC
-LIMIT $20;
-
--- look_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $1 AND j.id >= $2 AND $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
-  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
-  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
-  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
-  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
-  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
-  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
-  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
-  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
-  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
-  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
-  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-ORDER BY j.id DESC
-LIMIT $20;
+ORDER BY j.id DESC LIMIT $22;
 
 -- look_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
 WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+                   ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
   AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
   AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
@@ -1927,17 +1733,16 @@ WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
   AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
   AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
   AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-ORDER BY j.id DESC
-LIMIT $22;
+ORDER BY j.id DESC LIMIT $22;
 
--- look_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
+-- look_finished_owner_trouble (owner, trouble, id, low, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
+WHERE j.owner = $1 AND j.state = $2 AND j.state <> 'succeeded' AND j.id < $3 AND j.id >= $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
   AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($8, $9)) END
   AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
   AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
   AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
@@ -1947,39 +1752,19 @@ WHERE j.owner = $1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id
   AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
   AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
   AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-ORDER BY j.id DESC
-LIMIT $20;
-
--- look_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND $4 AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.task = $5 END
-  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.queue = $6 END
-  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
-  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
-  AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
-  AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
-  AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
-  AND CASE WHEN CAST($13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $13 END
-  AND CASE WHEN CAST($14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $14 END
-  AND CASE WHEN CAST($15 AS text) IS NULL THEN TRUE ELSE j.error_code = $15 END
-  AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
-  AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-ORDER BY j.id DESC
-LIMIT $20;
+ORDER BY j.id DESC LIMIT $20;
 
 -- look_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+                   ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
   AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
   AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
   AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
@@ -1989,19 +1774,19 @@ WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
   AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
   AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
   AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-ORDER BY j.id DESC
-LIMIT $22;
+ORDER BY j.id DESC LIMIT $22;
 
 -- look_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
 WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+                   ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
   AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
   AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
   AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
   AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
@@ -2011,109 +1796,16 @@ WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
   AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
   AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
   AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-ORDER BY j.id DESC
-LIMIT $22;
+ORDER BY j.id DESC LIMIT $22;
 
--- look_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
-WHERE TRUE AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($3 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($4 AS boolean)
-                       ELSE CAST($5 AS boolean) END AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
-  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
-  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
-  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
-  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
-  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
-  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
-  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
-  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
-  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
-  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-ORDER BY j.id DESC
-LIMIT $22;
-
--- look_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
-WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
-  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
-  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
-  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
-  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
-  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
-  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
-  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
-  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
-  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-ORDER BY j.id DESC
-LIMIT $22;
-
--- look_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
-WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
-  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
-  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($10, $11)) END
-  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
-  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
-  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
-  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
-  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
-  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
-  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
-  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-ORDER BY j.id DESC
-LIMIT $22;
-
--- look_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
-WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST($4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST($5 AS boolean)
-                       ELSE CAST($6 AS boolean) END AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
-  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
-  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
-  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($11, $12)) END
-  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
-  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
-  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
-  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
-  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
-  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
-  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
-  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
-  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
-ORDER BY j.id DESC
-LIMIT $22;
-
--- look_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
+-- look_finished_trouble (trouble, id, low, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
+WHERE j.state = $1 AND j.state <> 'succeeded' AND j.id < $2 AND j.id >= $3 AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE j.task = $4 END
   AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE j.queue = $5 END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.owner = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.source = $7 END
-  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one WHERE one.value::text IN ($8, $9)) END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($8, $9)) END
   AND CASE WHEN CAST($10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $10 END
   AND CASE WHEN CAST($11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $11 END
   AND CASE WHEN CAST($12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $12 END
@@ -2123,8 +1815,135 @@ WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND $3 AND j.state = 'run
   AND CASE WHEN CAST($16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $16 END
   AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $17) > 0 OR strpos(CAST(j.args AS text), $18) > 0) END
   AND CASE WHEN CAST($19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $19 END
-ORDER BY j.id DESC
-LIMIT $20;
+ORDER BY j.id DESC LIMIT $20;
+
+-- look_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
+WHERE j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
+           WHEN j.state = 'running' THEN CAST($4 AS boolean)
+           ELSE CAST($5 AS boolean) END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+ORDER BY j.id DESC LIMIT $22;
+
+-- look_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
+WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+           WHEN j.state = 'running' THEN CAST($5 AS boolean)
+           ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $1 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+ORDER BY j.id DESC LIMIT $22;
+
+-- look_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
+WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+           WHEN j.state = 'running' THEN CAST($5 AS boolean)
+           ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+ORDER BY j.id DESC LIMIT $22;
+
+-- look_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
+WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+           WHEN j.state = 'running' THEN CAST($5 AS boolean)
+           ELSE CAST($6 AS boolean) END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE j.source = $10 END
+  AND CASE WHEN CAST($11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($11, $12)) END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $13 END
+  AND CASE WHEN CAST($14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $15 END
+  AND CASE WHEN CAST($1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $1 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+ORDER BY j.id DESC LIMIT $22;
+
+-- look_live_running (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
+WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
+           WHEN j.state = 'running' THEN CAST($4 AS boolean)
+           ELSE CAST($5 AS boolean) END
+  AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
+  AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
+  AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
+  AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.source = $9 END
+  AND CASE WHEN CAST($10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
+            WHERE one.value::text IN ($10, $11)) END
+  AND CASE WHEN CAST($12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= $12 END
+  AND CASE WHEN CAST($13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < $13 END
+  AND CASE WHEN CAST($14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = $14 END
+  AND CASE WHEN CAST($15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = $15 END
+  AND CASE WHEN CAST($16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = $16 END
+  AND CASE WHEN CAST($17 AS text) IS NULL THEN TRUE ELSE j.error_code = $17 END
+  AND CASE WHEN CAST($18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= $18 END
+  AND CASE WHEN CAST($19 AS text) IS NULL THEN TRUE ELSE (strpos(CAST(j.args AS text), $19) > 0 OR strpos(CAST(j.args AS text), $20) > 0) END
+  AND CASE WHEN CAST($21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= $21 END
+ORDER BY j.id DESC LIMIT $22;
+
+-- look_owner (owner, id, low, n)
+SELECT CAST(u.id AS text) AS id
+FROM (SELECT l.id
+      FROM (SELECT j.id FROM rowlock.jobs_live j
+            WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3
+            ORDER BY j.id DESC LIMIT $4) l
+      UNION ALL
+      SELECT f.id
+      FROM (SELECT j.id FROM rowlock.jobs_finished j
+            WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3
+            ORDER BY j.id DESC LIMIT $4) f) u
+ORDER BY u.id DESC LIMIT $4;
 
 -- make_batch (batch_id, name, owner, on_end, parent_id, now)
 INSERT INTO rowlock.batches (id, name, owner, on_end, parent_id, created_at)
@@ -2267,7 +2086,7 @@ SELECT count(*) AS number FROM (
 SELECT o.id, CAST(o.job_id AS text) AS job_id, CAST(o.token AS text) AS token, o.entry,
        -(date_part('epoch', o.sent_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS age,
        (SELECT 1 FROM rowlock.jobs_live j
-        WHERE j.id = o.job_id AND j.lease_token = o.token AND j.locked_by = 'redis-unread') IS NOT NULL AS waits
+        WHERE j.id = o.job_id AND j.lease_token = o.token AND coalesce(j.published = 'unread', FALSE)) IS NOT NULL AS waits
 FROM rowlock.outbox o
 WHERE o.kind = 'request' AND o.sent_at < (coalesce($1, statement_timestamp()) + ($2) * interval '1 second') AND o.id > CAST($3 AS bigint)
 ORDER BY o.id
@@ -2280,7 +2099,7 @@ SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoc
        on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(j.lease_token AS text), j.locked_by, CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END
 FROM unnest($2::text[]::uuid[], $3::text[]::uuid[]) AS asked(job_id, token)
 CROSS JOIN rowlock.jobs_live j
-WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND coalesce(j.published = 'unread', FALSE);
 
 -- outbox_remove (gone[0])
 DELETE FROM rowlock.outbox WHERE id = ANY(ARRAY(SELECT CAST(gone.id AS bigint) FROM unnest($1::text[]) AS gone(id)));
@@ -2310,14 +2129,13 @@ SELECT count(*) AS number FROM rowlock.outbox WHERE kind = 'request';
 SELECT CAST(j.id AS text) AS id, CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END AS created_at
 FROM unnest($1::text[]::uuid[], $2::text[]::uuid[]) AS asked(job_id, token)
 CROSS JOIN rowlock.jobs_live j
-WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND coalesce(j.published = 'unread', FALSE);
 
--- overdue (now, job_id, n)
+-- overdue (now, n)
 SELECT id FROM rowlock.jobs_live j
 WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= coalesce($1, statement_timestamp()) AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id AND coalesce(a.again_at > coalesce($1, statement_timestamp()), TRUE)) IS NULL
-  AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST($2 AS text) END
 ORDER BY expires_at
-LIMIT $3
+LIMIT $2
 FOR UPDATE SKIP LOCKED;
 
 -- panel_marks (now, most, n)
@@ -2439,9 +2257,9 @@ SELECT (SELECT count(*) FROM promoted) AS promoted, (
     ORDER BY run_after
     LIMIT 1) AS seconds;
 
--- promote_one (job_id, now)
+-- promote_these (asked[0], now)
 UPDATE rowlock.jobs_live SET ready = TRUE
-WHERE id = $1 AND NOT ready AND state <> 'running' AND run_after <= coalesce($2, statement_timestamp());
+WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND NOT ready AND state <> 'running' AND run_after <= coalesce($2, statement_timestamp());
 
 -- prune_attempts (gone[0], gone[1])
 DELETE FROM rowlock.attempts
@@ -2509,9 +2327,6 @@ WHERE (job_id, seq) IN (
     LIMIT $3)
 RETURNING 1 AS pruned;
 
--- prune_one (job_id, now)
-DELETE FROM rowlock.jobs_finished WHERE id = $1 AND drop_on < (((coalesce($2, statement_timestamp()) + least(greatest(0, 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1) RETURNING id;
-
 -- prune_previews (now, n)
 DELETE FROM rowlock.previews
 WHERE token_hash IN (
@@ -2546,6 +2361,9 @@ WHERE name IN (
     LIMIT $3)
 RETURNING name;
 
+-- prune_these (asked[0], now)
+DELETE FROM rowlock.jobs_finished WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id))) AND drop_on < (((coalesce($2, statement_timestamp()) + least(greatest(0, 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1) RETURNING id;
+
 -- prune_ticks (now, ago, n)
 DELETE FROM rowlock.ticks
 WHERE (schedule_id, tick) IN (
@@ -2559,7 +2377,7 @@ RETURNING 1 AS pruned;
 DELETE FROM rowlock.tokens
 WHERE id IN (
     SELECT id FROM rowlock.tokens
-    WHERE expires_at < (coalesce($1, statement_timestamp()) + (-86400) * interval '1 second')
+    WHERE expires_at < CASE WHEN uses IS NULL THEN (coalesce($1, statement_timestamp()) + (-86400) * interval '1 second') ELSE coalesce($1, statement_timestamp()) END
     ORDER BY expires_at
     LIMIT $2
     FOR UPDATE SKIP LOCKED)
@@ -2612,6 +2430,7 @@ ORDER BY j.priority, j.id
 ), claimed AS (
     UPDATE rowlock.jobs_live j
     SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $9, locked_by = $10,
+    published = CASE WHEN $10 = 'redis-unread' THEN 'unread' END,
     heartbeat_at = coalesce($8, statement_timestamp()), lease_expires_at = (coalesce($8, statement_timestamp()) + ($11) * interval '1 second'), updated_at = coalesce($8, statement_timestamp()), locked_at = coalesce($8, statement_timestamp()), started_at = coalesce($8, statement_timestamp())
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
     RETURNING j.*
@@ -2747,10 +2566,20 @@ LEFT JOIN rowlock.sources s ON s.name = named.source
 LEFT JOIN rowlock.sources c ON c.name = split_part(named.source, ':', 1);
 
 -- read_job (job_id)
-SELECT j.id, j.task, j.queue, j.state, j.priority, CAST(j.args AS text), j.owner, j.source, CAST(j.tags AS text), j.batch_id, j.schedule_id, CASE WHEN j.tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.tick END, j.attempt, j.max_attempts, j.releases, j.losses, CAST(j.backoff AS text), j.timeout_seconds, CASE WHEN j.run_after > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.run_after < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.run_after END, CASE WHEN j.expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.expires_at END, j.lease_token, j.locked_by, CASE WHEN j.locked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.locked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.locked_at END, CASE WHEN j.heartbeat_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.heartbeat_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.heartbeat_at END, CASE WHEN j.lease_expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.lease_expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.lease_expires_at END, j.settled_token, CASE WHEN j.cancel_requested_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.cancel_requested_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.cancel_requested_at END, j.progress, j.phase, j.message, CAST(j.result AS text), j.result_uri, j.result_checksum, j.error_code, j.error_message, CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END, CASE WHEN j.started_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.started_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.started_at END, CASE WHEN j.finished_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.finished_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.finished_at END, CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END FROM rowlock.jobs j WHERE j.id = $1;
+SELECT j.id, j.task, j.queue, j.state, j.priority, CAST(j.args AS text), j.owner, j.source, CAST(j.tags AS text),
+    j.batch_id, j.schedule_id, CASE WHEN j.tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.tick END, j.attempt, j.max_attempts, j.releases, j.losses, CAST(j.backoff AS text),
+    j.timeout_seconds, CASE WHEN j.run_after > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.run_after < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.run_after END, CASE WHEN j.expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.expires_at END, j.lease_token, j.locked_by, CASE WHEN j.locked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.locked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.locked_at END,
+    CASE WHEN j.heartbeat_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.heartbeat_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.heartbeat_at END, CASE WHEN j.lease_expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.lease_expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.lease_expires_at END, j.settled_token, CASE WHEN j.cancel_requested_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.cancel_requested_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.cancel_requested_at END, j.progress,
+    j.phase, j.message, CAST(j.result AS text), j.result_uri, j.result_checksum, j.error_code, j.error_message,
+    CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END, CASE WHEN j.started_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.started_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.started_at END, CASE WHEN j.finished_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.finished_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.finished_at END, CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END FROM rowlock.jobs j WHERE j.id = $1;
 
 -- read_jobs (asked[0])
-SELECT j.id, j.task, j.queue, j.state, j.priority, CAST(j.args AS text), j.owner, j.source, CAST(j.tags AS text), j.batch_id, j.schedule_id, CASE WHEN j.tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.tick END, j.attempt, j.max_attempts, j.releases, j.losses, CAST(j.backoff AS text), j.timeout_seconds, CASE WHEN j.run_after > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.run_after < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.run_after END, CASE WHEN j.expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.expires_at END, j.lease_token, j.locked_by, CASE WHEN j.locked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.locked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.locked_at END, CASE WHEN j.heartbeat_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.heartbeat_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.heartbeat_at END, CASE WHEN j.lease_expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.lease_expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.lease_expires_at END, j.settled_token, CASE WHEN j.cancel_requested_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.cancel_requested_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.cancel_requested_at END, j.progress, j.phase, j.message, CAST(j.result AS text), j.result_uri, j.result_checksum, j.error_code, j.error_message, CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END, CASE WHEN j.started_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.started_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.started_at END, CASE WHEN j.finished_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.finished_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.finished_at END, CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END
+SELECT j.id, j.task, j.queue, j.state, j.priority, CAST(j.args AS text), j.owner, j.source, CAST(j.tags AS text),
+    j.batch_id, j.schedule_id, CASE WHEN j.tick > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.tick < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.tick END, j.attempt, j.max_attempts, j.releases, j.losses, CAST(j.backoff AS text),
+    j.timeout_seconds, CASE WHEN j.run_after > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.run_after < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.run_after END, CASE WHEN j.expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.expires_at END, j.lease_token, j.locked_by, CASE WHEN j.locked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.locked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.locked_at END,
+    CASE WHEN j.heartbeat_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.heartbeat_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.heartbeat_at END, CASE WHEN j.lease_expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.lease_expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.lease_expires_at END, j.settled_token, CASE WHEN j.cancel_requested_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.cancel_requested_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.cancel_requested_at END, j.progress,
+    j.phase, j.message, CAST(j.result AS text), j.result_uri, j.result_checksum, j.error_code, j.error_message,
+    CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END, CASE WHEN j.started_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.started_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.started_at END, CASE WHEN j.finished_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.finished_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.finished_at END, CASE WHEN j.updated_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.updated_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.updated_at END
 FROM rowlock.jobs j
 WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id)))
 ORDER BY j.id DESC;
@@ -2800,17 +2629,17 @@ ON CONFLICT (id) DO UPDATE
 SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
 
 -- relative (job_id)
-SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
+SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock.jobs_live j
 WHERE j.id = $1
 UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.state AS state, CAST(j.parent_id AS text) AS parent_id
+SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock.jobs_finished j
 WHERE j.id = $1;
 
 -- remote_cancels (n)
 SELECT CAST(id AS text) AS id FROM rowlock.jobs_live
-WHERE state = 'running' AND locked_by IN ('redis-unread', 'redis-read') AND cancel_requested_at IS NOT NULL
+WHERE state = 'running' AND published IS NOT NULL AND cancel_requested_at IS NOT NULL
 ORDER BY id
 LIMIT $1;
 
@@ -2820,8 +2649,7 @@ SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoc
        losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
        on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(lease_token AS text), locked_by
 FROM rowlock.jobs_live
-WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))) AND state = 'running'
-  AND locked_by IN ('redis-unread', 'redis-read');
+WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))) AND state = 'running' AND published IS NOT NULL;
 
 -- remove_dispatcher (id, now)
 DELETE FROM rowlock.dispatchers WHERE id = $1 OR expires_at < (coalesce($2, statement_timestamp()) + (-86400) * interval '1 second');
@@ -2856,7 +2684,7 @@ SET state = back.state, ready = (back.delay <= 0), run_after = (coalesce($1, sta
     error_code = back.error_code, error_message = back.error_message,
     settled_token = CASE WHEN back.by_holder = 1 THEN lease_token ELSE settled_token END,
     lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL,
-    progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = coalesce($1, statement_timestamp())
+    published = NULL, progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = coalesce($1, statement_timestamp())
 FROM unnest($2::text[]::uuid[], $3::text[], $4::double precision[], $5::integer[], $6::integer[], $7::integer[], $8::integer[], $9::integer[], $10::integer[], $11::integer[], $12::text[], $13::text[], $14::integer[]) AS back(id, state, delay, released, lost, convicted, losses_in_row, probation, sigterms_in_row, disconnects_in_row, error_code, error_message, by_holder)
 WHERE rowlock.jobs_live.id = back.id;
 
@@ -2899,15 +2727,14 @@ WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($3::text[]::uuid[]) AS asked(
 
 -- revoke_tokens (now, which)
 UPDATE rowlock.tokens SET revoked_at = coalesce($1, statement_timestamp())
-WHERE revoked_at IS NULL AND (
+WHERE revoked_at IS NULL AND uses IS NULL AND (
     CAST(id AS text) = $2 OR hint = $2 OR hash = $2
     OR made_from IN (
         SELECT t.id FROM rowlock.tokens t WHERE CAST(t.id AS text) = $2 OR t.hint = $2 OR t.hash = $2))
 RETURNING CAST(id AS text) AS id, hint;
 
 -- run_by_time (seconds, since, queue, task)
-SELECT CASE WHEN at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE at END AS at, run_bucket AS bucket, number FROM (
-    SELECT at, run_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT CASE WHEN counted.at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN counted.at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE counted.at END AS at, run_bucket AS bucket, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
     WHERE r.seconds = $1 AND r.at >= $2
@@ -2915,9 +2742,8 @@ FROM (
     SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies y
     WHERE y.at >= $2) counted
 WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
-  AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END
-GROUP BY at, run_bucket) found
-WHERE run_bucket >= 0;
+  AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END AND run_bucket >= 0
+GROUP BY counted.at, run_bucket;
 
 -- run_now (now, asked[0])
 UPDATE rowlock.jobs_live SET run_after = coalesce($1, statement_timestamp()), ready = TRUE, updated_at = coalesce($1, statement_timestamp())
@@ -2928,14 +2754,14 @@ RETURNING CAST(id AS text) AS id;
 SELECT CAST(j.id AS text) AS job_id, j.task, j.queue, j.attempt, j.locked_by AS worker, CASE WHEN j.locked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.locked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.locked_at END AS since,
        -(date_part('epoch', j.locked_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds, j.progress, j.phase
 FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread'
+WHERE j.state = 'running' AND NOT coalesce(j.published = 'unread', FALSE)
 ORDER BY j.id
 LIMIT $2;
 
 -- running_lanes (now)
-SELECT queue, coalesce(locked_by = 'redis-unread', FALSE) AS unread, count(*) AS number, -(date_part('epoch', min(locked_at)) - date_part('epoch', coalesce($1, statement_timestamp()))) AS longest
-FROM rowlock.jobs_live
-WHERE state = 'running' GROUP BY queue, coalesce(locked_by = 'redis-unread', FALSE);
+SELECT queue, coalesce(j.published = 'unread', FALSE) AS unread, count(*) AS number, -(date_part('epoch', min(locked_at)) - date_part('epoch', coalesce($1, statement_timestamp()))) AS longest
+FROM rowlock.jobs_live j
+WHERE state = 'running' GROUP BY queue, coalesce(j.published = 'unread', FALSE);
 
 -- samples (since, queue, n)
 SELECT CASE WHEN at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE at END AS at, queue, ready, waiting, running, oldest_seconds
@@ -3016,7 +2842,7 @@ SELECT * FROM (
 UNION ALL
 SELECT CAST(j.id AS text), j.task, j.attempt, j.locked_by, 'running', CASE WHEN j.locked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.locked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.locked_at END, NULL
 FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread';
+WHERE j.state = 'running' AND NOT coalesce(j.published = 'unread', FALSE);
 
 -- source_classes
 SELECT name FROM rowlock.sources WHERE name NOT LIKE '%:%' ORDER BY name LIMIT 50;
@@ -3091,8 +2917,7 @@ SET tokens = (SELECT spent.tokens FROM unnest($1::text[], $2::double precision[]
 WHERE name = ANY(ARRAY(SELECT spent.name FROM unnest($1::text[], $2::double precision[]) AS spent(name, tokens)));
 
 -- spread_by_queue (seconds, since, queue, task)
-SELECT queue, run_bucket, wait_bucket, number FROM (
-    SELECT queue, what, run_bucket, wait_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT queue, run_bucket, wait_bucket, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
     WHERE r.seconds = $1 AND r.at >= $2
@@ -3100,9 +2925,8 @@ FROM (
     SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies y
     WHERE y.at >= $2) counted
 WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
-  AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END
-GROUP BY queue, what, run_bucket, wait_bucket) found
-WHERE what = 'succeeded';
+  AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END AND what = 'succeeded'
+GROUP BY queue, run_bucket, wait_bucket;
 
 -- start_batches (now, asked[0])
 UPDATE rowlock.batches SET state = 'running', started_at = coalesce(started_at, coalesce($1, statement_timestamp()))
@@ -3256,29 +3080,29 @@ WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < (coalesce($1,
 
 -- troubled_schedules (now, n)
 SELECT id, problem, CASE WHEN paused_at IS NULL THEN -(date_part('epoch', next_tick) - date_part('epoch', coalesce($1, statement_timestamp()))) END AS late
-FROM rowlock.schedules
-WHERE retired_at IS NULL AND (problem IS NOT NULL OR (paused_at IS NULL AND next_tick < coalesce($1, statement_timestamp())))
+FROM (
+    SELECT id, problem, paused_at, next_tick FROM rowlock.schedules WHERE problem IS NOT NULL AND retired_at IS NULL
+    UNION ALL
+    SELECT id, problem, paused_at, next_tick FROM rowlock.schedules
+    WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick < coalesce($1, statement_timestamp()) AND problem IS NULL
+) troubled
 ORDER BY next_tick IS NULL, next_tick, id
 LIMIT $2;
 
 -- unfinished_jobs (owner, n)
 SELECT count(*) AS number FROM (SELECT 1 FROM rowlock.jobs_live j WHERE j.owner = $1 LIMIT $2) found;
 
--- use_link (hash, now)
-DELETE FROM rowlock.login_links
-WHERE hash = $1 AND expires_at > coalesce($2, statement_timestamp())
-RETURNING owner, scope;
-
--- use_ticket (hash, now)
-DELETE FROM rowlock.tickets
-WHERE hash = $1 AND expires_at > coalesce($2, statement_timestamp())
-  AND (token_id IS NULL OR token_id IN (SELECT t.id FROM rowlock.tokens t WHERE t.revoked_at IS NULL AND coalesce(t.expires_at > coalesce($2, statement_timestamp()), TRUE)
+-- use_token (hash, kind, now)
+UPDATE rowlock.tokens AS t SET uses = uses - 1
+WHERE t.hash = $1 AND t.kind = $2 AND t.uses > 0 AND t.revoked_at IS NULL AND coalesce(t.expires_at > coalesce($3, statement_timestamp()), TRUE)
+  AND (SELECT p.revoked_at FROM rowlock.tokens p WHERE p.id = t.made_from) IS NULL
+  AND (t.made_from IS NULL OR t.made_from IN (SELECT t.id FROM rowlock.tokens t WHERE t.revoked_at IS NULL AND coalesce(t.expires_at > coalesce($3, statement_timestamp()), TRUE)
   AND (SELECT p.revoked_at FROM rowlock.tokens p WHERE p.id = t.made_from) IS NULL))
-RETURNING owner, scope, CAST(token_id AS text) AS token_id, CAST(job_id AS text) AS job_id, good_until;
+RETURNING CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END AS created_at,
+       CASE WHEN expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE expires_at END AS expires_at, CASE WHEN revoked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN revoked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE revoked_at END AS revoked_at, CAST(made_from AS text) AS token_id, good_until;
 
 -- wait_by_time (seconds, since, queue, task)
-SELECT CASE WHEN at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE at END AS at, wait_bucket AS bucket, number FROM (
-    SELECT at, wait_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT CASE WHEN counted.at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN counted.at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE counted.at END AS at, wait_bucket AS bucket, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
     WHERE r.seconds = $1 AND r.at >= $2
@@ -3286,9 +3110,8 @@ FROM (
     SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies y
     WHERE y.at >= $2) counted
 WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
-  AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END
-GROUP BY at, wait_bucket) found
-WHERE wait_bucket >= 0;
+  AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END AND wait_bucket >= 0
+GROUP BY counted.at, wait_bucket;
 
 -- waiting_lanes (n)
 SELECT queue, task, state, count(*) AS number

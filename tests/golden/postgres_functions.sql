@@ -316,19 +316,33 @@ END;
 $function$
 -- execute: owner only
 
-CREATE OR REPLACE FUNCTION rowlock._end_each(ids uuid[])
+CREATE OR REPLACE FUNCTION rowlock._end_rows(what text, ids uuid[])
 RETURNS integer
 LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
-DECLARE one uuid;
-done integer := 0;
-BEGIN FOREACH one IN ARRAY ids LOOP
-BEGIN done := done + rowlock._end_batches(ARRAY[one]);
+DECLARE middle integer := cardinality(ids) / 2;
+steps rowlock._step[];
+BEGIN IF cardinality(ids) = 0 THEN
+RETURN 0;
+ELSIF what = 'lease' THEN
+RETURN (SELECT count(*)
+FROM rowlock._settle(ARRAY(SELECT CAST(ROW(1, j.id, j.lease_token, 'lost', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS rowlock._ending)
+FROM rowlock.jobs_live j
+WHERE j.id = ANY (ids)), FALSE) s
+WHERE s.answer = 'applied');
+ELSIF what = 'start' THEN steps := ARRAY(SELECT rowlock._plain_end(j, 'EXPIRED', 'not started before expires_at')
+FROM rowlock.jobs_live j
+WHERE j.id = ANY (ids));
+PERFORM rowlock._finish(steps, FALSE);
+RETURN cardinality(steps);
+END IF;
+RETURN rowlock._end_batches(ids);
 EXCEPTION WHEN insufficient_resources OR transaction_rollback OR insufficient_privilege THEN RAISE;
-WHEN OTHERS THEN RAISE WARNING 'rowlock: batch % is complete and cannot be ended: %', one, SQLERRM;
-END;
-END LOOP;
-RETURN done;
+WHEN OTHERS THEN IF middle = 0 THEN RAISE WARNING 'rowlock: %: %', format(CASE what WHEN 'lease' THEN 'the lease of job %s ran out and cannot be ended' WHEN 'start' THEN 'job %s has not started in time and cannot be cancelled'
+ELSE 'batch %s is complete and cannot be ended' END, ids[1]), SQLERRM;
+RETURN 0;
+END IF;
+RETURN rowlock._end_rows(what, ids[:middle]) + rowlock._end_rows(what, ids[middle + 1:]);
 END;
 $function$
 -- execute: owner only
@@ -442,25 +456,6 @@ ELSE r.id END, made.id IS NOT NULL AND r.nth = min(r.nth) OVER (PARTITION BY r.i
 FROM unnest(rows) WITH ORDINALITY AS r (id, args, key, source, nth)
 LEFT JOIN unnest(fresh) AS made ON made.id = r.id
 ORDER BY r.nth;
-END;
-$function$
--- execute: owner only
-
-CREATE OR REPLACE FUNCTION rowlock._expire_each(overdue rowlock._step[])
-RETURNS integer
-LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-DECLARE one rowlock._step;
-done integer := 0;
-BEGIN FOREACH one IN ARRAY overdue LOOP
-BEGIN
-PERFORM rowlock._finish(ARRAY[one], FALSE);
-done := done + 1;
-EXCEPTION WHEN insufficient_resources OR transaction_rollback OR insufficient_privilege THEN RAISE;
-WHEN OTHERS THEN RAISE WARNING 'rowlock: job % has not started in time and cannot be cancelled: %', one.id, SQLERRM;
-END;
-END LOOP;
-RETURN done;
 END;
 $function$
 -- execute: owner only
@@ -983,25 +978,6 @@ FROM sourced
 WHERE task <> '' $function$
 -- execute: owner only
 
-CREATE OR REPLACE FUNCTION rowlock._reclaim_each(ends rowlock._ending[])
-RETURNS integer
-LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-DECLARE one rowlock._ending;
-done integer := 0;
-BEGIN FOREACH one IN ARRAY ends LOOP
-BEGIN done := done + (SELECT count(*)
-FROM rowlock._settle(ARRAY[one], FALSE) s
-WHERE s.answer = 'applied');
-EXCEPTION WHEN insufficient_resources OR transaction_rollback OR insufficient_privilege THEN RAISE;
-WHEN OTHERS THEN RAISE WARNING 'rowlock: the lease of job % ran out and cannot be ended: %', one.job_id, SQLERRM;
-END;
-END LOOP;
-RETURN done;
-END;
-$function$
--- execute: owner only
-
 CREATE OR REPLACE FUNCTION rowlock._refuse(message text, hint text, code text DEFAULT 'RL001'::text)
 RETURNS void
 LANGUAGE plpgsql
@@ -1104,7 +1080,7 @@ ELSE 0 END, probation = CASE WHEN s.lost = 0 THEN greatest(j.probation - 1, 0) W
 ELSE 100 END, sigterms_in_row = CASE WHEN s.lost > 0 THEN j.sigterms_in_row
 ELSE 0 END, disconnects_in_row = CASE WHEN s.lost > 0 THEN j.disconnects_in_row
 ELSE 0 END, error_code = s.error_code, error_message = s.error_message, settled_token = CASE WHEN by_holder THEN j.lease_token
-ELSE j.settled_token END, lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL, progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = at
+ELSE j.settled_token END, lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL, published = NULL, progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = at
 FROM unnest(part) s
 WHERE j.id = s.id AND j.id = ANY (ARRAY(SELECT p.id
 FROM unnest(part) p));
@@ -1122,12 +1098,8 @@ PERFORM rowlock._tell_sources(steps);
 END IF;
 END IF;
 RETURN QUERY
-SELECT e.job_id, CASE WHEN s.id IS NOT NULL THEN 'applied' WHEN EXISTS (SELECT 1
-FROM rowlock.jobs_live j
-WHERE j.id = e.job_id AND j.settled_token = e.token) OR EXISTS (SELECT 1
-FROM rowlock.jobs_finished f
-WHERE f.id = e.job_id AND f.settled_token = e.token) THEN 'duplicate'
-ELSE 'lost' END
+SELECT e.job_id, CASE WHEN s.id IS NOT NULL THEN 'applied'
+ELSE rowlock._why_not(e.job_id, e.token) END
 FROM unnest(ends) e
 LEFT JOIN unnest(steps) s ON s.id = e.job_id AND s.token = e.token;
 END;
@@ -1453,6 +1425,18 @@ AS $function$
 SELECT CASE WHEN value OPERATOR(pg_catalog.~*) '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' THEN CAST(value AS pg_catalog.uuid) END $function$
 -- execute: owner only
 
+CREATE OR REPLACE FUNCTION rowlock._why_not(job uuid, token uuid)
+RETURNS text
+LANGUAGE sql STABLE SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+SELECT CASE WHEN EXISTS (SELECT 1
+FROM rowlock.jobs_live j
+WHERE j.id = job AND j.settled_token = token) OR EXISTS (SELECT 1
+FROM rowlock.jobs_finished f
+WHERE f.id = job AND f.settled_token = token) THEN 'duplicate'
+ELSE 'lost' END $function$
+-- execute: owner only
+
 CREATE OR REPLACE FUNCTION rowlock._without_foreign(stored jsonb)
 RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1494,11 +1478,12 @@ SELECT l.*
 FROM rowlock.jobs_live l
 WHERE l.id = ANY (ids)
 ORDER BY l.id FOR
-UPDATE LOOP IF j.state = 'running' AND j.locked_by IN ('redis-unread', 'redis-read') THEN remote := remote || j.id;
-waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
-ELSIF j.state = 'running' THEN running := running || j.id;
+UPDATE LOOP IF j.state = 'running' AND j.published IS NULL THEN running := running || j.id;
 workers := workers || j.locked_by;
-ELSE waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
+CONTINUE;
+END IF;
+waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
+IF j.state = 'running' THEN remote := remote || j.id;
 END IF;
 END LOOP;
 IF cardinality(remote) > 0 THEN
@@ -1574,9 +1559,7 @@ END IF;
 IF coalesce(jsonb_typeof(options -> 'queues'), 'array') NOT IN ('array', 'null') THEN
 PERFORM rowlock._refuse(format('claim: queues must be a list of names, not %s', rowlock._shown(CAST(options -> 'queues' AS text))), 'Write it like {"queues": ["mail", "default"]}.');
 END IF;
-IF current_setting('transaction_isolation') <> 'read committed' THEN
-PERFORM rowlock._refuse(format('claim: the transaction is %s', current_setting('transaction_isolation')), 'Claim under READ COMMITTED: limits of sources are counted under a snapshot that is younger than their lock.');
-END IF;
+PERFORM rowlock._require_read_committed('claim');
 queues := CASE WHEN jsonb_typeof(options -> 'queues') = 'array' THEN ARRAY(SELECT jsonb_array_elements_text(options -> 'queues'))
 ELSE '{default}' END;
 IF coalesce(options -> 'sweep' <> 'false', TRUE) THEN
@@ -1765,12 +1748,8 @@ ORDER BY e.nth;
 RETURN;
 END IF;
 RETURN QUERY
-SELECT e.job_id, CASE WHEN done.id IS NOT NULL THEN 'applied' WHEN EXISTS (SELECT 1
-FROM rowlock.jobs_live j
-WHERE j.id = e.job_id AND j.settled_token = e.token) OR EXISTS (SELECT 1
-FROM rowlock.jobs_finished f
-WHERE f.id = e.job_id AND f.settled_token = e.token) THEN 'duplicate'
-ELSE 'lost' END
+SELECT e.job_id, CASE WHEN done.id IS NOT NULL THEN 'applied'
+ELSE rowlock._why_not(e.job_id, e.token) END
 FROM unnest(ends) e
 LEFT JOIN unnest(ids, keys) AS done (id, token) ON done.id = e.job_id AND done.token = e.token
 ORDER BY e.nth;
@@ -2050,63 +2029,32 @@ RETURNS TABLE(reclaimed integer, expired integer, promoted integer, ended intege
 LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE at timestamptz := rowlock._clock();
-ends rowlock._ending[];
-overdue rowlock._step[];
-complete uuid[];
 BEGIN IF n IS NULL OR n NOT BETWEEN 1 AND 10000 OR guard_seconds IS NULL OR guard_seconds NOT BETWEEN 0 AND 1e9 THEN
 PERFORM rowlock._refuse(format('sweep: n must be from 1 to 10000 and guard_seconds from 0 to 1e9, not %s and %s', rowlock._shown(CAST(n AS text)), rowlock._shown(CAST(guard_seconds AS text))), 'Call rowlock.sweep() without arguments.');
 END IF;
-reclaimed := 0;
-expired := 0;
-ended := 0;
-ends := ARRAY(SELECT CAST(ROW(1, x.id, x.token, 'lost', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS rowlock._ending)
-FROM (SELECT j.id, j.lease_token AS token
+reclaimed := rowlock._end_rows('lease', ARRAY(SELECT j.id
 FROM rowlock.jobs_live j
 WHERE j.state = 'running' AND j.lease_expires_at < at AND (guard_seconds <= 0 OR at > pg_postmaster_start_time() + guard_seconds * interval '1 second') AND (SELECT 1
 FROM rowlock.set_aside a
 WHERE a.id = j.id AND coalesce(a.again_at > at, TRUE)) IS NULL
 ORDER BY j.id LIMIT n FOR
-UPDATE SKIP LOCKED) x);
-IF cardinality(ends) > 0 THEN
-BEGIN
-SELECT count(*) INTO reclaimed
-FROM rowlock._settle(ends, FALSE) s
-WHERE s.answer = 'applied';
-EXCEPTION WHEN OTHERS THEN reclaimed := rowlock._reclaim_each(ends);
-END;
-END IF;
-overdue := ARRAY(SELECT rowlock._plain_end(x.j, 'EXPIRED', 'not started before expires_at')
-FROM (SELECT j
+UPDATE SKIP LOCKED));
+expired := rowlock._end_rows('start', ARRAY(SELECT j.id
 FROM rowlock.jobs_live j
 WHERE j.expires_at IS NOT NULL AND j.state <> 'running' AND j.expires_at <= at AND (SELECT 1
 FROM rowlock.set_aside a
 WHERE a.id = j.id AND coalesce(a.again_at > at, TRUE)) IS NULL
 ORDER BY j.expires_at LIMIT n FOR
-UPDATE SKIP LOCKED) x);
-IF cardinality(overdue) > 0 THEN
-BEGIN
-PERFORM rowlock._finish(overdue, FALSE);
-expired := cardinality(overdue);
-EXCEPTION WHEN OTHERS THEN expired := rowlock._expire_each(overdue);
-END;
-END IF;
+UPDATE SKIP LOCKED));
 promoted := rowlock._promote(n);
-IF EXISTS (SELECT 1
-FROM rowlock.batches b
-WHERE b.finished_at IS NULL) THEN complete := ARRAY(SELECT b.id
+ended := rowlock._end_rows('batch', ARRAY(SELECT b.id
 FROM rowlock.batches b
 WHERE b.finished_at IS NULL AND b.sealed_at IS NOT NULL AND (SELECT coalesce(sum(c.total - c.processed), 0)
 FROM rowlock.batch_counts c
 WHERE c.batch_id = b.id) <= 0 AND (SELECT 1
 FROM rowlock.set_aside a
 WHERE a.id = b.id AND coalesce(a.again_at > at, TRUE)) IS NULL
-ORDER BY b.id LIMIT n);
-IF cardinality(complete) > 0 THEN
-BEGIN ended := rowlock._end_batches(complete);
-EXCEPTION WHEN OTHERS THEN ended := rowlock._end_each(complete);
-END;
-END IF;
-END IF;
+ORDER BY b.id LIMIT n));
 RETURN NEXT;
 END;
 $function$

@@ -226,7 +226,7 @@ VIEW backlog
          SELECT jobs_live.queue,
             count(*) AS number
            FROM rowlock.jobs_live
-          WHERE ((jobs_live.state = 'running'::text) AND (jobs_live.locked_by <> 'redis-unread'::text))
+          WHERE ((jobs_live.state = 'running'::text) AND (jobs_live.published IS DISTINCT FROM 'unread'::text))
           GROUP BY jobs_live.queue
         ), took AS (
          SELECT newest.queue,
@@ -378,7 +378,10 @@ VIEW jobs
  SELECT jobs_live.id,
     jobs_live.task,
     jobs_live.queue,
-    jobs_live.state,
+        CASE
+            WHEN (jobs_live.published = 'unread'::text) THEN 'queued'::text
+            ELSE jobs_live.state
+        END AS state,
     jobs_live.priority,
     jobs_live.args,
     jobs_live.owner,
@@ -417,7 +420,10 @@ VIEW jobs
     jobs_live.error_code,
     jobs_live.error_message,
     jobs_live.created_at,
-    jobs_live.started_at,
+        CASE
+            WHEN (jobs_live.published = 'unread'::text) THEN NULL::timestamp with time zone
+            ELSE jobs_live.started_at
+        END AS started_at,
     NULL::timestamp with time zone AS finished_at,
     jobs_live.updated_at
    FROM rowlock.jobs_live
@@ -557,6 +563,7 @@ TABLE jobs_live WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.01, autova
     priority smallint DEFAULT 0 NOT NULL
     probation integer DEFAULT 0 NOT NULL
     progress smallint
+    published text
     queue text NOT NULL
     ready boolean NOT NULL
     releases integer DEFAULT 0 NOT NULL
@@ -600,16 +607,6 @@ CREATE TRIGGER jobs_live_progress AFTER UPDATE OF progress, phase, message ON ro
 CREATE TRIGGER jobs_live_readable BEFORE INSERT ON rowlock.jobs_live FOR EACH ROW EXECUTE FUNCTION rowlock.refuse_unreadable()
 CREATE TRIGGER jobs_live_state BEFORE UPDATE OF state ON rowlock.jobs_live FOR EACH ROW WHEN ((new.state <> ALL (ARRAY['queued'::text, 'running'::text, 'retryable'::text]))) EXECUTE FUNCTION rowlock.refuse_unreadable()
 CREATE TRIGGER jobs_live_stays_readable BEFORE UPDATE OF run_after, expires_at, args ON rowlock.jobs_live FOR EACH ROW WHEN (((LEAST(new.run_after, new.expires_at) < '1970-01-01 00:00:00+00'::timestamp with time zone) OR (GREATEST(new.run_after, new.expires_at) >= '2200-01-01 00:00:00+00'::timestamp with time zone) OR (pg_column_size(new.args) > 4300))) EXECUTE FUNCTION rowlock.refuse_unreadable()
-
-TABLE login_links
-    expires_at timestamp with time zone NOT NULL
-    hash text NOT NULL
-    owner text
-    scope text NOT NULL
-    CHECK (((owner IS NULL) = (scope <> 'jobs'::text)))
-    CHECK ((scope = ANY (ARRAY['jobs'::text, 'operator'::text, 'operator:read'::text])))
-    PRIMARY KEY (hash)
-CREATE UNIQUE INDEX login_links_pkey ON rowlock.login_links USING btree (hash)
 
 TABLE migrations
     applied_at timestamp with time zone DEFAULT now() NOT NULL
@@ -679,37 +676,18 @@ VIEW recent_jobs
     finished_at,
     error_code,
     error_message
-   FROM (( SELECT jobs_live.id,
-            jobs_live.task,
-            jobs_live.queue,
-            jobs_live.state,
-            jobs_live.attempt,
-            jobs_live.locked_by,
-            jobs_live.heartbeat_at,
-            jobs_live.created_at,
-            jobs_live.started_at,
-            NULL::timestamp with time zone AS finished_at,
-            jobs_live.error_code,
-            jobs_live.error_message
-           FROM rowlock.jobs_live
-          ORDER BY jobs_live.id DESC
-         LIMIT 20)
+   FROM rowlock.jobs
+  WHERE (id = ANY (ARRAY( SELECT live.id
+           FROM ( SELECT jobs_live.id
+                   FROM rowlock.jobs_live
+                  ORDER BY jobs_live.id DESC
+                 LIMIT 20) live
         UNION ALL
-        ( SELECT jobs_finished.id,
-            jobs_finished.task,
-            jobs_finished.queue,
-            jobs_finished.state,
-            jobs_finished.attempt,
-            jobs_finished.last_worker,
-            NULL::timestamp with time zone,
-            jobs_finished.created_at,
-            jobs_finished.started_at,
-            jobs_finished.finished_at,
-            jobs_finished.error_code,
-            jobs_finished.error_message
-           FROM rowlock.jobs_finished
-          ORDER BY jobs_finished.id DESC
-         LIMIT 20)) newest
+         SELECT finished.id
+           FROM ( SELECT jobs_finished.id
+                   FROM rowlock.jobs_finished
+                  ORDER BY jobs_finished.id DESC
+                 LIMIT 20) finished)))
   ORDER BY created_at DESC, id DESC
  LIMIT 20;
 
@@ -781,6 +759,7 @@ TABLE schedules WITH (fillfactor=70)
     CHECK ((overlap = ANY (ARRAY['allow'::text, 'skip'::text])))
     PRIMARY KEY (id)
 CREATE INDEX schedules_due ON rowlock.schedules USING btree (next_tick) WHERE ((next_tick IS NOT NULL) AND (paused_at IS NULL) AND (retired_at IS NULL))
+CREATE INDEX schedules_problem ON rowlock.schedules USING btree (id) WHERE ((problem IS NOT NULL) AND (retired_at IS NULL))
 CREATE UNIQUE INDEX schedules_pkey ON rowlock.schedules USING btree (id)
 
 TABLE schema_files
@@ -863,6 +842,7 @@ TABLE sources WITH (fillfactor=50)
     CHECK ((rate_limit_per_minute > (0)::double precision))
     CHECK ((total >= 0))
     PRIMARY KEY (name)
+CREATE INDEX sources_closed ON rowlock.sources USING btree (name) WHERE ((opened_at IS NOT NULL) OR (NOT enabled) OR (paused_until IS NOT NULL))
 CREATE INDEX sources_refused ON rowlock.sources USING btree (name) WHERE (refusals > 0)
 CREATE UNIQUE INDEX sources_pkey ON rowlock.sources USING btree (name)
 
@@ -877,7 +857,7 @@ VIEW stuck_jobs
     lease_expires_at,
     (statement_timestamp() - COALESCE(heartbeat_at, locked_at)) AS time_since_heartbeat
    FROM rowlock.jobs_live
-  WHERE ((state = 'running'::text) AND (locked_by <> 'redis-unread'::text) AND (COALESCE(heartbeat_at, locked_at) < (statement_timestamp() - '00:05:00'::interval)))
+  WHERE ((state = 'running'::text) AND (published IS DISTINCT FROM 'unread'::text) AND (COALESCE(heartbeat_at, locked_at) < (statement_timestamp() - '00:05:00'::interval)))
   ORDER BY COALESCE(heartbeat_at, locked_at);
 
 TABLE tallies WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000, vacuum_truncate=off)
@@ -901,17 +881,6 @@ TABLE tasks
     PRIMARY KEY (name)
 CREATE UNIQUE INDEX tasks_pkey ON rowlock.tasks USING btree (name)
 
-TABLE tickets
-    expires_at timestamp with time zone NOT NULL
-    good_until double precision
-    hash text NOT NULL
-    job_id uuid
-    owner text
-    scope text NOT NULL
-    token_id uuid
-    PRIMARY KEY (hash)
-CREATE UNIQUE INDEX tickets_pkey ON rowlock.tickets USING btree (hash)
-
 TABLE ticks
     fired_at timestamp with time zone NOT NULL
     job_id uuid
@@ -924,6 +893,7 @@ CREATE UNIQUE INDEX ticks_pkey ON rowlock.ticks USING btree (schedule_id, tick)
 TABLE tokens
     created_at timestamp with time zone NOT NULL
     expires_at timestamp with time zone
+    good_until double precision
     hash text NOT NULL
     hint text NOT NULL
     id uuid NOT NULL
@@ -933,7 +903,8 @@ TABLE tokens
     owner text
     revoked_at timestamp with time zone
     scope text NOT NULL
-    CHECK (((kind = 'token'::text) OR ((kind = 'session'::text) AND (job_id IS NULL) AND (expires_at IS NOT NULL))))
+    uses integer
+    CHECK ((((kind = 'token'::text) AND (uses IS NULL)) OR ((kind = 'session'::text) AND (uses IS NULL) AND (job_id IS NULL) AND (expires_at IS NOT NULL)) OR ((kind = ANY (ARRAY['link'::text, 'ticket'::text])) AND (uses >= 0) AND (uses IS NOT NULL) AND (expires_at IS NOT NULL))))
     CHECK (((owner IS NULL) = (scope <> 'jobs'::text)))
     CHECK ((scope = ANY (ARRAY['jobs'::text, 'operator'::text, 'operator:read'::text])))
     PRIMARY KEY (id)

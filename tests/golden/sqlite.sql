@@ -50,7 +50,7 @@ SELECT 1 AS found FROM rowlock_tallies LIMIT 1;
 
 -- any_token (now)
 SELECT 1 AS found FROM rowlock_tokens t
-WHERE job_id IS NULL AND t.revoked_at IS NULL AND coalesce(t.expires_at > ?1, TRUE)
+WHERE job_id IS NULL AND uses IS NULL AND t.revoked_at IS NULL AND coalesce(t.expires_at > ?1, TRUE)
   AND (SELECT p.revoked_at FROM rowlock_tokens p WHERE p.id = t.made_from) IS NULL
 LIMIT 1;
 
@@ -72,10 +72,10 @@ LIMIT ?2;
 
 -- batch_members (batch_id, n)
 SELECT * FROM (
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock_jobs_live j WHERE j.batch_id = ?1 ORDER BY j.batch_id, j.id LIMIT ?2) live
     UNION ALL
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock_jobs_finished j WHERE j.batch_id = ?1 ORDER BY j.batch_id, j.id LIMIT ?2) finished
 ) members
 LIMIT ?2;
@@ -147,15 +147,16 @@ ORDER BY CASE WHEN NOT enabled OR opened OR coalesce(paused_for, 0) > 0 THEN 0 E
 LIMIT ?2;
 
 -- by_state_finished (id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock_jobs_finished j
-WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
+WHERE j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
+                   ELSE CAST(?5 AS boolean) END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
   AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
   AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
@@ -168,15 +169,16 @@ WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
 GROUP BY j.state;
 
 -- by_state_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock_jobs_finished j
+SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+                   ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
   AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
   AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
   AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
@@ -188,54 +190,17 @@ WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
   AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
--- by_state_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock_jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
-  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
-  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
-  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
-  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
-  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
-  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
-  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
-  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
-  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
-  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
-  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-GROUP BY j.state;
-
--- by_state_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock_jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
-  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
-  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
-  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
-  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
-  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
-  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
-  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
-  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
-  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
-  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
-  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-GROUP BY j.state;
-
 -- by_state_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock_jobs_finished j
+SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+                   ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
   AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
   AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
@@ -247,33 +212,14 @@ WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
   AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
--- by_state_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+-- by_state_finished_owner_trouble (owner, trouble, id, low, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
+WHERE j.owner = ?1 AND j.state = ?2 AND j.state <> 'succeeded' AND j.id < ?3 AND j.id >= ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
   AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
-  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
-  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
-  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
-  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
-  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
-  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
-  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
-  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-GROUP BY j.state;
-
--- by_state_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
-  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
-  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
-  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
   AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
   AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
   AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
@@ -286,15 +232,16 @@ WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2
 GROUP BY j.state;
 
 -- by_state_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock_jobs_finished j
+SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+                   ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
   AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
   AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
   AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
@@ -307,15 +254,16 @@ WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
 GROUP BY j.state;
 
 -- by_state_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT j.state AS state, count(*) AS number
-FROM rowlock_jobs_finished j
+SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
 WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+                   ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
   AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
   AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
   AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
@@ -327,102 +275,14 @@ WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
   AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
 GROUP BY j.state;
 
--- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock_jobs_live j
-WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?3 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
-  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
-  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
-  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
-  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
-  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
-  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
-  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
-  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
-  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
-  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
-
--- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock_jobs_live j
-WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
-  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
-  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
-  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
-  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
-  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
-  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
-  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
-  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
-  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
-
--- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock_jobs_live j
-WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
-  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
-  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
-  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
-  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
-  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
-  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
-  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
-  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
-  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
-  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
-
--- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock_jobs_live j
-WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
-  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
-  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
-  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
-  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
-  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
-  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
-  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
-  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
-  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
-
--- by_state_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
-SELECT CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, count(*) AS number
-FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+-- by_state_finished_trouble (trouble, id, low, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
+WHERE j.state = ?1 AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
   AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
   AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
   AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
   AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
@@ -432,7 +292,122 @@ WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'run
   AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
   AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
   AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-GROUP BY CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END;
+GROUP BY j.state;
+
+-- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
+WHERE j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?4 AS boolean)
+           ELSE CAST(?5 AS boolean) END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
+
+-- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
+WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+           ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
+
+-- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
+WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+           ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
+
+-- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
+WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+           ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
+
+-- by_state_live_running (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
+SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
+WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?4 AS boolean)
+           ELSE CAST(?5 AS boolean) END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END;
 
 -- cancel_batch (now, batch_id)
 UPDATE rowlock_batches
@@ -445,10 +420,10 @@ SELECT changes() AS moved;
 
 -- children_of (job_id, n)
 SELECT * FROM (
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock_jobs_live j WHERE j.parent_id = ?1 ORDER BY j.parent_id, j.id LIMIT ?2) live
     UNION ALL
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock_jobs_finished j WHERE j.parent_id = ?1 ORDER BY j.parent_id, j.id LIMIT ?2) finished
 ) made
 ORDER BY id
@@ -456,10 +431,10 @@ LIMIT ?2;
 
 -- children_of_many (asked, n)
 SELECT * FROM (
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock_jobs_live j WHERE j.parent_id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) LIMIT ?2) live
     UNION ALL
-    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state AS state, CAST(j.parent_id AS text) AS parent_id
+    SELECT * FROM (SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock_jobs_finished j WHERE j.parent_id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) LIMIT ?2) finished
 ) made
 LIMIT ?2;
@@ -467,18 +442,21 @@ LIMIT ?2;
 -- claim (token, worker, now, lease, front)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
+    published = CASE WHEN ?2 = 'redis-unread' THEN 'unread' END,
     heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?3, started_at = ?3
 WHERE rowid IN (SELECT value FROM json_each(?5)) AND ready;
 
 -- claim_front (token, worker, now, lease, at, epoch, front)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
+    published = CASE WHEN ?2 = 'redis-unread' THEN 'unread' END,
     heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?5, started_at = ?5, source_epoch = ?6
 WHERE rowid IN (SELECT value FROM json_each(?7)) AND ready;
 
 -- claim_picked (token, worker, now, lease, at, epoch, picked)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
+    published = CASE WHEN ?2 = 'redis-unread' THEN 'unread' END,
     heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?5, started_at = ?5, source_epoch = ?6
 WHERE id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?7)) AS picked) AND ready;
 
@@ -510,7 +488,8 @@ SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', ?1, 'unixepoch'), ?1) AS now;
 SELECT name, enabled, opened_at IS NOT NULL AS opened, coalesce(paused_until > ?1, FALSE) AS paused,
        -(opened_at - ?1) AS seconds, last_error
 FROM rowlock_sources
-WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > ?1
+WHERE (opened_at IS NOT NULL OR NOT enabled OR paused_until IS NOT NULL)  -- the condition of an index
+  AND (opened_at IS NOT NULL OR NOT enabled OR paused_until > ?1)
 ORDER BY opened_at IS NULL, opened_at, name
 LIMIT ?2;
 
@@ -550,33 +529,13 @@ WHERE n.batch_id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_ea
 GROUP BY n.batch_id
 HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
 
--- create_link (hash, owner, scope, now, ttl)
-INSERT INTO rowlock_login_links (hash, owner, scope, expires_at)
-VALUES (?1, ?2, ?3, (?4 + (?5)));
-
--- create_session (id, hash, hint, owner, scope, now, ttl)
-INSERT INTO rowlock_tokens (id, hash, hint, owner, scope, kind, created_at, expires_at)
-VALUES (?1, ?2, ?3, ?4, ?5, 'session', ?6, (?6 + (?7)))
+-- create_token (id, hash, hint, kind, uses, owner, scope, job_id, made_from, good_until, now, until, ttl)
+INSERT INTO rowlock_tokens
+    (id, hash, hint, kind, uses, owner, scope, job_id, made_from, good_until, created_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
+        CASE WHEN CAST(?12 AS timestamptz) < (?11 + (?13)) THEN ?12 ELSE (?11 + (?13)) END)
 RETURNING CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', revoked_at, 'unixepoch'), revoked_at) AS revoked_at;
-
--- create_session_from (id, hash, hint, now, ttl, token)
-INSERT INTO rowlock_tokens (id, hash, hint, owner, scope, kind, made_from, created_at, expires_at)
-SELECT ?1, ?2, ?3, t.owner, t.scope, 'session', t.id, ?4,
-       CASE WHEN t.expires_at < (?4 + (?5)) THEN t.expires_at ELSE (?4 + (?5)) END
-FROM rowlock_tokens t
-WHERE t.hash = ?6 AND t.kind = 'token' AND t.job_id IS NULL AND t.revoked_at IS NULL AND coalesce(t.expires_at > ?4, TRUE)
-  AND (SELECT p.revoked_at FROM rowlock_tokens p WHERE p.id = t.made_from) IS NULL
-RETURNING CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', revoked_at, 'unixepoch'), revoked_at) AS revoked_at;
-
--- create_ticket (hash, owner, scope, token_id, job_id, good_until, now, ttl)
-INSERT INTO rowlock_tickets (hash, owner, scope, token_id, job_id, good_until, expires_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, (?7 + (?8)));
-
--- create_token (id, hash, hint, owner, scope, job_id, now, ttl)
-INSERT INTO rowlock_tokens (id, hash, hint, owner, scope, job_id, created_at, expires_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, (?7 + (?8)));
 
 -- create_webhook_secret (id, owner, secret, hint, now)
 INSERT INTO rowlock_webhook_secrets (id, owner, secret, hint, created_at) VALUES (?1, ?2, ?3, ?4, ?5);
@@ -700,102 +659,64 @@ FROM rowlock_requests
 WHERE owner = ?1 AND key = ?2 AND expires_at > ?3 AND (job_id IS NOT NULL OR claimed_until > ?3);
 
 -- edge_finished (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
-WHERE TRUE AND j.id < ?1 AND j.id >= ?2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?3;
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
+WHERE j.id < ?1 AND j.id >= ?2
+ORDER BY j.id DESC LIMIT 1 OFFSET ?3;
 
 -- edge_finished_batch (batch, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?4;
-
--- edge_finished_cancelled (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?3;
-
--- edge_finished_dead (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?3;
+ORDER BY j.id DESC LIMIT 1 OFFSET ?4;
 
 -- edge_finished_owner (owner, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?4;
+ORDER BY j.id DESC LIMIT 1 OFFSET ?4;
 
--- edge_finished_owner_cancelled (owner, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?4;
-
--- edge_finished_owner_dead (owner, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?4;
+-- edge_finished_owner_trouble (owner, trouble, id, low, skip)
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
+WHERE j.owner = ?1 AND j.state = ?2 AND j.state <> 'succeeded' AND j.id < ?3 AND j.id >= ?4
+ORDER BY j.id DESC LIMIT 1 OFFSET ?5;
 
 -- edge_finished_parent (parent, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?4;
+ORDER BY j.id DESC LIMIT 1 OFFSET ?4;
 
 -- edge_finished_schedule (schedule, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
 WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?4;
+ORDER BY j.id DESC LIMIT 1 OFFSET ?4;
+
+-- edge_finished_trouble (trouble, id, low, skip)
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
+WHERE j.state = ?1 AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3
+ORDER BY j.id DESC LIMIT 1 OFFSET ?4;
 
 -- edge_live (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
-WHERE TRUE AND j.id < ?1 AND j.id >= ?2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?3;
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
+WHERE j.id < ?1 AND j.id >= ?2
+ORDER BY j.id DESC LIMIT 1 OFFSET ?3;
 
 -- edge_live_batch (batch, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?4;
+ORDER BY j.id DESC LIMIT 1 OFFSET ?4;
 
 -- edge_live_owner (owner, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?4;
+ORDER BY j.id DESC LIMIT 1 OFFSET ?4;
 
 -- edge_live_parent (parent, id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?4;
+ORDER BY j.id DESC LIMIT 1 OFFSET ?4;
 
 -- edge_live_running (id, low, skip)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
 WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2
-ORDER BY j.id DESC
-LIMIT 1 OFFSET ?3;
+ORDER BY j.id DESC LIMIT 1 OFFSET ?3;
 
 -- end_batches (now, asked)
 UPDATE rowlock_batches
@@ -822,8 +743,7 @@ FROM rowlock_jobs_live
 WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND (batch_id IS NOT NULL OR unique_mode IS NOT NULL);
 
 -- ends_by_queue (seconds, since, queue, task)
-SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, 'unixepoch'), at) AS at, queue, what, number FROM (
-    SELECT at, queue, what, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', counted.at, 'unixepoch'), counted.at) AS at, queue, what, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
     WHERE r.seconds = ?1 AND r.at >= ?2
@@ -832,11 +752,10 @@ FROM (
     WHERE y.at >= ?2) counted
 WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
   AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END
-GROUP BY at, queue, what) found;
+GROUP BY counted.at, queue, what;
 
 -- ends_by_time (seconds, since, queue, task)
-SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, 'unixepoch'), at) AS at, what, number FROM (
-    SELECT at, what, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', counted.at, 'unixepoch'), counted.at) AS at, what, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
     WHERE r.seconds = ?1 AND r.at >= ?2
@@ -845,7 +764,7 @@ FROM (
     WHERE y.at >= ?2) counted
 WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
   AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END
-GROUP BY at, what) found;
+GROUP BY counted.at, what;
 
 -- enqueue (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added)
 INSERT INTO rowlock_jobs_live (
@@ -905,16 +824,15 @@ WHERE owner = ?1 AND id > ?2
 ORDER BY id
 LIMIT ?3;
 
--- expired (now, guard, job_id, n)
+-- expired (now, guard, n)
 SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
        attempt, max_attempts, releases, losses, convictions,
        losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
        on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), lease_token, locked_by
 FROM rowlock_jobs_live j
 WHERE state = 'running' AND lease_expires_at < ?1 AND (?2 IS NOT NULL) AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL
-  AND CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(?3 AS text) END
 ORDER BY id
-LIMIT ?4;
+LIMIT ?3;
 
 -- failures (now, since, width, n, task, queue)
 SELECT f.task, f.error_code, f.source, f.message, count(*) AS number,
@@ -1040,9 +958,6 @@ WHERE again_at < (?1 + (-3600))
                     THEN (SELECT 1 FROM rowlock_jobs_finished f WHERE f.id = rowlock_set_aside.id LIMIT 1) END)
       IS NULL;
 
--- forget_links (now)
-DELETE FROM rowlock_login_links WHERE expires_at < ?1;
-
 -- forget_request (owner, key, claim)
 DELETE FROM rowlock_requests WHERE owner = ?1 AND key = ?2 AND claim = ?3 AND job_id IS NULL;
 
@@ -1051,9 +966,6 @@ DELETE FROM rowlock_rollups WHERE seconds = ?1 AND at < (?2 + (?3));
 
 -- forget_samples (now, ago)
 DELETE FROM rowlock_queue_samples WHERE at < (?1 + (?2));
-
--- forget_tickets (now)
-DELETE FROM rowlock_tickets WHERE expires_at < ?1;
 
 -- forget_webhook_secrets (owner)
 DELETE FROM rowlock_webhook_secrets WHERE owner = ?1 AND expires_at IS NOT NULL;
@@ -1197,13 +1109,13 @@ WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > ?2, T
 
 -- hear (now, lease, told)
 UPDATE rowlock_jobs_live
-SET started_at = CASE WHEN locked_by = 'redis-unread' THEN ?1 ELSE started_at END,
-    locked_by = 'redis-read', heartbeat_at = ?1, lease_expires_at = (?1 + (?2)),
+SET started_at = CASE WHEN published = 'unread' THEN ?1 ELSE started_at END,
+    published = 'read', locked_by = 'redis-read', heartbeat_at = ?1, lease_expires_at = (?1 + (?2)),
     progress = max(coalesce(rowlock_jobs_live.progress, 0), told.progress),
     phase = told.phase, message = told.message, updated_at = ?1
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS token, value ->> 2 AS progress, value ->> 3 AS phase, value ->> 4 AS message FROM json_each(?3)) AS told
 WHERE rowlock_jobs_live.id = told.id AND lease_token = told.token AND +state = 'running'
-  AND locked_by IN ('redis-unread', 'redis-read')
+  AND published IS NOT NULL
 RETURNING CAST(rowlock_jobs_live.id AS text) AS id;
 
 -- held (mine)
@@ -1414,125 +1326,58 @@ UPDATE rowlock_jobs_live SET batch_id = NULL WHERE id IN (SELECT gone.id FROM (S
 -- let_go (gone)
 DELETE FROM rowlock_job_keys WHERE mode = 'while_queued' AND job_id IN (SELECT gone.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS gone);
 
--- line (priority, id, now, n, lane)
+-- line (now, priority, id, n, lane)
 SELECT coalesce(sum(ahead.plain), 0) AS same_line, coalesce(sum(ahead.sourced), 0) AS other_lines,
        coalesce(sum(ahead.alike), 0) AS turns
 FROM (
-    SELECT (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock_jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND (j.priority, j.id) < (?1, ?2)
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > ?3)
-            ORDER BY j.priority, j.id
-            LIMIT ?4) first) AS plain,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock_jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority < ?1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > ?3)
-            ORDER BY j.priority, j.source, j.id
-            LIMIT ?4) first) AS sourced,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock_jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= ?1 AND j.priority <= ?1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > ?3)
-            ORDER BY j.priority, j.source, j.id
-            LIMIT 1) first) AS alike
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock_jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > ?1) AND j.source IS NULL AND (j.priority, j.id) < (?2, ?3)
+            ORDER BY j.priority, j.id LIMIT ?4) first) AS plain,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock_jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > ?1) AND j.source IS NOT NULL AND j.priority < ?2
+            ORDER BY j.priority, j.source, j.id LIMIT ?4) first) AS sourced,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock_jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > ?1) AND j.source IS NOT NULL AND j.priority >= ?2 AND j.priority <= ?2
+            ORDER BY j.priority, j.source, j.id LIMIT 1) first) AS alike
     FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task FROM json_each(?5)) AS lane
     WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
--- line_of_source (priority, source, id, now, n, lane)
+-- line_of_source (now, priority, source, id, n, lane)
 SELECT coalesce(sum(ahead.own), 0) AS same_line, coalesce(sum(ahead.plain + ahead.sourced), 0) AS other_lines,
        coalesce(sum(ahead.alike_plain + ahead.alike_before + ahead.alike_after), 0) AS turns
 FROM (
-    SELECT (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock_jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= ?1 AND j.priority <= ?1 AND j.source >= ?2 AND j.source <= ?2 AND j.id < ?3
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > ?4)
-            ORDER BY j.priority, j.source, j.id
-            LIMIT ?5) first) AS own,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock_jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND j.priority < ?1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > ?4)
-            ORDER BY j.priority, j.id
-            LIMIT ?5) first) AS plain,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock_jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority < ?1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > ?4)
-            ORDER BY j.priority, j.source, j.id
-            LIMIT ?5) first) AS sourced,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock_jobs_live j
-            WHERE j.ready
-              AND j.source IS NULL
-              AND j.priority >= ?1 AND j.priority <= ?1
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > ?4)
-            ORDER BY j.priority, j.id
-            LIMIT 1) first) AS alike_plain,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock_jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= ?1 AND j.priority <= ?1 AND j.source < ?2
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > ?4)
-            ORDER BY j.priority, j.source, j.id
-            LIMIT 1) first) AS alike_before,
-           (
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM rowlock_jobs_live j
-            WHERE j.ready
-              AND j.source IS NOT NULL
-              AND j.priority >= ?1 AND j.priority <= ?1 AND j.source > ?2
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > ?4)
-            ORDER BY j.priority, j.source, j.id
-            LIMIT 1) first) AS alike_after
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock_jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > ?1) AND j.source IS NOT NULL AND j.priority >= ?2 AND j.priority <= ?2
+              AND j.source >= ?3 AND j.source <= ?3 AND j.id < ?4
+            ORDER BY j.priority, j.source, j.id LIMIT ?5) first) AS own,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock_jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > ?1) AND j.source IS NULL AND j.priority < ?2
+            ORDER BY j.priority, j.id LIMIT ?5) first) AS plain,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock_jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > ?1) AND j.source IS NOT NULL AND j.priority < ?2
+            ORDER BY j.priority, j.source, j.id LIMIT ?5) first) AS sourced,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock_jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > ?1) AND j.source IS NULL AND j.priority >= ?2 AND j.priority <= ?2
+            ORDER BY j.priority, j.id LIMIT 1) first) AS alike_plain,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock_jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > ?1) AND j.source IS NOT NULL AND j.priority >= ?2 AND j.priority <= ?2
+              AND j.source < ?3
+            ORDER BY j.priority, j.source, j.id LIMIT 1) first) AS alike_before,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM rowlock_jobs_live j
+            WHERE j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > ?1) AND j.source IS NOT NULL AND j.priority >= ?2 AND j.priority <= ?2
+              AND j.source > ?3
+            ORDER BY j.priority, j.source, j.id LIMIT 1) first) AS alike_after
     FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task FROM json_each(?6)) AS lane
     WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)) ahead;
 
@@ -1622,7 +1467,7 @@ LIMIT ?1;
 -- list_tokens (n)
 SELECT CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', revoked_at, 'unixepoch'), revoked_at) AS revoked_at FROM rowlock_tokens t
-WHERE job_id IS NULL
+WHERE job_id IS NULL AND uses IS NULL
 ORDER BY created_at DESC, id DESC
 LIMIT ?1;
 
@@ -1690,7 +1535,7 @@ WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running'
 ORDER BY j.id;
 
 -- lock_jobs (asked)
-SELECT j.id, j.state = 'running' AS running, j.locked_by, coalesce(j.locked_by IN ('redis-unread', 'redis-read'), FALSE) AS published
+SELECT j.id, j.state = 'running' AS running, j.locked_by, j.published IS NOT NULL AS published
 FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked
 CROSS JOIN rowlock_jobs_live j
 WHERE j.id = asked.id
@@ -1726,8 +1571,8 @@ ORDER BY name;
 -- longest_running (now, n)
 SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(locked_at - ?1) AS seconds,
        -(lease_expires_at - ?1) AS overdue
-FROM rowlock_jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread' AND locked_at IS NOT NULL
+FROM rowlock_jobs_live j
+WHERE state = 'running' AND NOT coalesce(j.published = 'unread', FALSE) AND locked_at IS NOT NULL
 ORDER BY locked_at
 LIMIT ?2;
 
@@ -1782,15 +1627,16 @@ WHERE named.nth > 0
 ORDER BY named.priority, named.nth;
 
 -- look_finished (id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
-WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
+WHERE j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
+                   ELSE CAST(?5 AS boolean) END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
   AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
   AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
@@ -1800,19 +1646,19 @@ WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
   AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
   AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
   AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-ORDER BY j.id DESC
-LIMIT ?22;
+ORDER BY j.id DESC LIMIT ?22;
 
 -- look_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
 WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+                   ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
   AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
   AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
   AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
@@ -1822,59 +1668,19 @@ WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
   AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
   AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
   AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-ORDER BY j.id DESC
-LIMIT ?22;
-
--- look_finished_cancelled (id, low, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
-WHERE j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
-  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
-  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
-  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
-  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
-  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
-  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
-  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
-  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
-  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
-  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
-  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-ORDER BY j.id DESC
-LIMIT ?20;
-
--- look_finished_dead (id, low, dead, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
-WHERE j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
-  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
-  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
-  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
-  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
-  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
-  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
-  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
-  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
-  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
-  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
-  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-ORDER BY j.id DESC
-LIMIT ?20;
+ORDER BY j.id DESC LIMIT ?22;
 
 -- look_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
 WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+                   ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
   AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
   AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
@@ -1884,17 +1690,16 @@ WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
   AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
   AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
   AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-ORDER BY j.id DESC
-LIMIT ?22;
+ORDER BY j.id DESC LIMIT ?22;
 
--- look_finished_owner_cancelled (owner, id, low, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
+-- look_finished_owner_trouble (owner, trouble, id, low, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
+WHERE j.owner = ?1 AND j.state = ?2 AND j.state <> 'succeeded' AND j.id < ?3 AND j.id >= ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
   AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
   AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
   AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
   AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
@@ -1904,39 +1709,19 @@ WHERE j.owner = ?1 AND j.state = 'cancelled' AND j.state <> 'succeeded' AND j.id
   AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
   AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
   AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-ORDER BY j.id DESC
-LIMIT ?20;
-
--- look_finished_owner_dead (owner, id, low, dead, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j INDEXED BY rowlock_jobs_finished_owner_trouble
-WHERE j.owner = ?1 AND j.state = 'dead' AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND ?4 AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.task = ?5 END
-  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.queue = ?6 END
-  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
-  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
-  AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
-  AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
-  AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
-  AND CASE WHEN CAST(?13 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?13 END
-  AND CASE WHEN CAST(?14 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?14 END
-  AND CASE WHEN CAST(?15 AS text) IS NULL THEN TRUE ELSE j.error_code = ?15 END
-  AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
-  AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-ORDER BY j.id DESC
-LIMIT ?20;
+ORDER BY j.id DESC LIMIT ?20;
 
 -- look_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+                   ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
   AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
   AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
   AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
@@ -1946,19 +1731,19 @@ WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
   AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
   AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
   AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-ORDER BY j.id DESC
-LIMIT ?22;
+ORDER BY j.id DESC LIMIT ?22;
 
 -- look_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_finished j
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
 WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+                   ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
   AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
   AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
   AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
   AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
@@ -1968,109 +1753,16 @@ WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
   AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
   AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
   AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-ORDER BY j.id DESC
-LIMIT ?22;
+ORDER BY j.id DESC LIMIT ?22;
 
--- look_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
-WHERE TRUE AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?3 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-                       ELSE CAST(?5 AS boolean) END AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
-  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
-  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
-  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
-  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
-  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
-  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
-  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
-  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
-  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
-  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-ORDER BY j.id DESC
-LIMIT ?22;
-
--- look_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
-WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
-  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
-  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
-  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
-  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
-  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
-  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
-  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
-  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
-  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-ORDER BY j.id DESC
-LIMIT ?22;
-
--- look_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
-WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
-  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
-  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
-  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
-  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
-  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
-  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
-  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
-  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
-  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
-  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-ORDER BY j.id DESC
-LIMIT ?22;
-
--- look_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
-WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-      AND CASE WHEN j.state = 'queued' OR j.locked_by = 'redis-unread' THEN CAST(?4 AS boolean)
-                       WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-                       ELSE CAST(?6 AS boolean) END AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
-  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
-  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
-  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
-  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
-  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
-  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
-  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
-  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
-  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
-  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
-  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
-  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
-ORDER BY j.id DESC
-LIMIT ?22;
-
--- look_live_running (id, low, running, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
-SELECT CAST(j.id AS text) AS id
-FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread' AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
+-- look_finished_trouble (trouble, id, low, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
+WHERE j.state = ?1 AND j.state <> 'succeeded' AND j.id < ?2 AND j.id >= ?3 AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE j.task = ?4 END
   AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE j.queue = ?5 END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.owner = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.source = ?7 END
-  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END) WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?8 ->> '$', ?9 ->> '$')) END
   AND CASE WHEN CAST(?10 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?10 END
   AND CASE WHEN CAST(?11 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?11 END
   AND CASE WHEN CAST(?12 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?12 END
@@ -2080,8 +1772,135 @@ WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND ?3 AND j.state = 'run
   AND CASE WHEN CAST(?16 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?16 END
   AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?17) > 0 OR instr(j.args, ?18) > 0) END
   AND CASE WHEN CAST(?19 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?19 END
-ORDER BY j.id DESC
-LIMIT ?20;
+ORDER BY j.id DESC LIMIT ?20;
+
+-- look_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
+WHERE j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?4 AS boolean)
+           ELSE CAST(?5 AS boolean) END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+ORDER BY j.id DESC LIMIT ?22;
+
+-- look_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
+WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+           ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?1 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+ORDER BY j.id DESC LIMIT ?22;
+
+-- look_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
+WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+           ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+ORDER BY j.id DESC LIMIT ?22;
+
+-- look_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
+WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+           ELSE CAST(?6 AS boolean) END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE j.source = ?10 END
+  AND CASE WHEN CAST(?11 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?11 ->> '$', ?12 ->> '$')) END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?13 END
+  AND CASE WHEN CAST(?14 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?15 END
+  AND CASE WHEN CAST(?1 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?1 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+ORDER BY j.id DESC LIMIT ?22;
+
+-- look_live_running (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
+SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
+WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
+  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
+           WHEN j.state = 'running' THEN CAST(?4 AS boolean)
+           ELSE CAST(?5 AS boolean) END
+  AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
+  AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
+  AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
+  AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.source = ?9 END
+  AND CASE WHEN CAST(?10 AS text) IS NULL THEN TRUE ELSE EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[]' END)
+            WHERE value IN (?10 ->> '$', ?11 ->> '$')) END
+  AND CASE WHEN CAST(?12 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at >= ?12 END
+  AND CASE WHEN CAST(?13 AS timestamptz) IS NULL THEN TRUE ELSE j.created_at < ?13 END
+  AND CASE WHEN CAST(?14 AS uuid) IS NULL THEN TRUE ELSE j.batch_id = ?14 END
+  AND CASE WHEN CAST(?15 AS uuid) IS NULL THEN TRUE ELSE j.parent_id = ?15 END
+  AND CASE WHEN CAST(?16 AS text) IS NULL THEN TRUE ELSE j.schedule_id = ?16 END
+  AND CASE WHEN CAST(?17 AS text) IS NULL THEN TRUE ELSE j.error_code = ?17 END
+  AND CASE WHEN CAST(?18 AS integer) IS NULL THEN TRUE ELSE j.attempt >= ?18 END
+  AND CASE WHEN CAST(?19 AS text) IS NULL THEN TRUE ELSE (instr(j.args, ?19) > 0 OR instr(j.args, ?20) > 0) END
+  AND CASE WHEN CAST(?21 AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= ?21 END
+ORDER BY j.id DESC LIMIT ?22;
+
+-- look_owner (owner, id, low, n)
+SELECT CAST(u.id AS text) AS id
+FROM (SELECT l.id
+      FROM (SELECT j.id FROM rowlock_jobs_live j
+            WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3
+            ORDER BY j.id DESC LIMIT ?4) l
+      UNION ALL
+      SELECT f.id
+      FROM (SELECT j.id FROM rowlock_jobs_finished j
+            WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3
+            ORDER BY j.id DESC LIMIT ?4) f) u
+ORDER BY u.id DESC LIMIT ?4;
 
 -- make_batch (batch_id, name, owner, on_end, parent_id, now)
 INSERT INTO rowlock_batches (id, name, owner, on_end, parent_id, created_at)
@@ -2191,7 +2010,7 @@ SELECT count(*) AS number FROM (
 SELECT o.id, CAST(o.job_id AS text) AS job_id, CAST(o.token AS text) AS token, o.entry,
        -(o.sent_at - ?1) AS age,
        (SELECT 1 FROM rowlock_jobs_live j
-        WHERE j.id = o.job_id AND j.lease_token = o.token AND j.locked_by = 'redis-unread') IS NOT NULL AS waits
+        WHERE j.id = o.job_id AND j.lease_token = o.token AND coalesce(j.published = 'unread', FALSE)) IS NOT NULL AS waits
 FROM rowlock_outbox o
 WHERE o.kind = 'request' AND o.sent_at < (?1 + (?2)) AND o.id > CAST(?3 AS bigint)
 ORDER BY o.id
@@ -2204,7 +2023,7 @@ SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoc
        on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(j.lease_token AS text), j.locked_by, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at, 'unixepoch'), j.created_at)
 FROM (SELECT value ->> 0 AS job_id, value ->> 1 AS token FROM json_each(?2)) AS asked
 CROSS JOIN rowlock_jobs_live j
-WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND coalesce(j.published = 'unread', FALSE);
 
 -- outbox_remove (gone)
 DELETE FROM rowlock_outbox WHERE id IN (SELECT CAST(gone.id AS bigint) FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS gone);
@@ -2230,14 +2049,13 @@ SELECT count(*) AS number FROM rowlock_outbox WHERE kind = 'request';
 SELECT CAST(j.id AS text) AS id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at, 'unixepoch'), j.created_at) AS created_at
 FROM (SELECT value ->> 0 AS job_id, value ->> 1 AS token FROM json_each(?1)) AS asked
 CROSS JOIN rowlock_jobs_live j
-WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = 'redis-unread';
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND coalesce(j.published = 'unread', FALSE);
 
--- overdue (now, job_id, n)
+-- overdue (now, n)
 SELECT id FROM rowlock_jobs_live j
 WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= ?1 AND (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id AND coalesce(a.again_at > ?1, TRUE)) IS NULL
-  AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(?2 AS text) END
 ORDER BY expires_at
-LIMIT ?3;
+LIMIT ?2;
 
 -- panel_marks (now, most, n)
 SELECT 'audit' AS panel, CAST(coalesce((SELECT max(id) FROM rowlock_audit), 0) AS text) AS mark
@@ -2342,9 +2160,9 @@ WHERE id IN (SELECT id FROM rowlock_jobs_live j
         ORDER BY run_after
         LIMIT ?2);
 
--- promote_one (job_id, now)
+-- promote_these (asked, now)
 UPDATE rowlock_jobs_live SET ready = TRUE
-WHERE id = ?1 AND NOT ready AND state <> 'running' AND run_after <= ?2;
+WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND NOT ready AND state <> 'running' AND run_after <= ?2;
 
 -- promoted (now)
 SELECT changes() AS promoted, (
@@ -2408,9 +2226,6 @@ WHERE (job_id, seq) IN (
     LIMIT ?3)
 RETURNING 1 AS pruned;
 
--- prune_one (job_id, now)
-DELETE FROM rowlock_jobs_finished WHERE id = ?1 AND drop_on < date(?2 + min(max(0, 0), 3155760000), 'unixepoch', '+1 day') RETURNING id;
-
 -- prune_previews (now, n)
 DELETE FROM rowlock_previews
 WHERE token_hash IN (
@@ -2444,6 +2259,9 @@ WHERE name IN (
     LIMIT ?3)
 RETURNING name;
 
+-- prune_these (asked, now)
+DELETE FROM rowlock_jobs_finished WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked) AND drop_on < date(?2 + min(max(0, 0), 3155760000), 'unixepoch', '+1 day') RETURNING id;
+
 -- prune_ticks (now, ago, n)
 DELETE FROM rowlock_ticks
 WHERE (schedule_id, tick) IN (
@@ -2457,7 +2275,7 @@ RETURNING 1 AS pruned;
 DELETE FROM rowlock_tokens
 WHERE id IN (
     SELECT id FROM rowlock_tokens
-    WHERE expires_at < (?1 + (-86400))
+    WHERE expires_at < CASE WHEN uses IS NULL THEN (?1 + (-86400)) ELSE ?1 END
     ORDER BY expires_at
     LIMIT ?2)
 RETURNING 1 AS pruned;
@@ -2592,10 +2410,18 @@ LEFT JOIN rowlock_sources s ON s.name = named.source
 LEFT JOIN rowlock_sources c ON c.name = substr(named.source, 1, instr(named.source || ':', ':') - 1);
 
 -- read_job (job_id)
-SELECT j.id, j.task, j.queue, j.state, j.priority, j.args, j.owner, j.source, j.tags, j.batch_id, j.schedule_id, j.tick, j.attempt, j.max_attempts, j.releases, j.losses, j.backoff, j.timeout_seconds, j.run_after, j.expires_at, j.lease_token, j.locked_by, j.locked_at, j.heartbeat_at, j.lease_expires_at, j.settled_token, j.cancel_requested_at, j.progress, j.phase, j.message, j.result, j.result_uri, j.result_checksum, j.error_code, j.error_message, j.created_at, j.started_at, j.finished_at, j.updated_at FROM rowlock_jobs j WHERE j.id = ?1;
+SELECT j.id, j.task, j.queue, j.state, j.priority, j.args, j.owner, j.source, j.tags, j.batch_id, j.schedule_id, j.tick,
+    j.attempt, j.max_attempts, j.releases, j.losses, j.backoff, j.timeout_seconds, j.run_after, j.expires_at,
+    j.lease_token, j.locked_by, j.locked_at, j.heartbeat_at, j.lease_expires_at, j.settled_token, j.cancel_requested_at,
+    j.progress, j.phase, j.message, j.result, j.result_uri, j.result_checksum, j.error_code, j.error_message,
+    j.created_at, j.started_at, j.finished_at, j.updated_at FROM rowlock_jobs j WHERE j.id = ?1;
 
 -- read_jobs (asked)
-SELECT j.id, j.task, j.queue, j.state, j.priority, j.args, j.owner, j.source, j.tags, j.batch_id, j.schedule_id, j.tick, j.attempt, j.max_attempts, j.releases, j.losses, j.backoff, j.timeout_seconds, j.run_after, j.expires_at, j.lease_token, j.locked_by, j.locked_at, j.heartbeat_at, j.lease_expires_at, j.settled_token, j.cancel_requested_at, j.progress, j.phase, j.message, j.result, j.result_uri, j.result_checksum, j.error_code, j.error_message, j.created_at, j.started_at, j.finished_at, j.updated_at
+SELECT j.id, j.task, j.queue, j.state, j.priority, j.args, j.owner, j.source, j.tags, j.batch_id, j.schedule_id, j.tick,
+    j.attempt, j.max_attempts, j.releases, j.losses, j.backoff, j.timeout_seconds, j.run_after, j.expires_at,
+    j.lease_token, j.locked_by, j.locked_at, j.heartbeat_at, j.lease_expires_at, j.settled_token, j.cancel_requested_at,
+    j.progress, j.phase, j.message, j.result, j.result_uri, j.result_checksum, j.error_code, j.error_message,
+    j.created_at, j.started_at, j.finished_at, j.updated_at
 FROM rowlock_jobs j
 WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked)
 ORDER BY j.id DESC;
@@ -2653,17 +2479,17 @@ ON CONFLICT (id) DO UPDATE
 SET seen_at = excluded.seen_at, expires_at = excluded.expires_at, queues = excluded.queues, tasks = excluded.tasks;
 
 -- relative (job_id)
-SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN j.locked_by = 'redis-unread' THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
+SELECT CAST(j.id AS text) AS id, j.task, CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock_jobs_live j
 WHERE j.id = ?1
 UNION ALL
-SELECT CAST(j.id AS text) AS id, j.task, j.state AS state, CAST(j.parent_id AS text) AS parent_id
+SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock_jobs_finished j
 WHERE j.id = ?1;
 
 -- remote_cancels (n)
 SELECT CAST(id AS text) AS id FROM rowlock_jobs_live
-WHERE state = 'running' AND locked_by IN ('redis-unread', 'redis-read') AND cancel_requested_at IS NOT NULL
+WHERE state = 'running' AND published IS NOT NULL AND cancel_requested_at IS NOT NULL
 ORDER BY id
 LIMIT ?1;
 
@@ -2673,8 +2499,7 @@ SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoc
        losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
        on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(lease_token AS text), locked_by
 FROM rowlock_jobs_live
-WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked) AND state = 'running'
-  AND locked_by IN ('redis-unread', 'redis-read');
+WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked) AND state = 'running' AND published IS NOT NULL;
 
 -- remove_dispatcher (id, now)
 DELETE FROM rowlock_dispatchers WHERE id = ?1 OR expires_at < (?2 + (-86400));
@@ -2709,7 +2534,7 @@ SET state = back.state, ready = (back.delay <= 0), run_after = (?1 + (back.delay
     error_code = back.error_code, error_message = back.error_message,
     settled_token = CASE WHEN back.by_holder = 1 THEN lease_token ELSE settled_token END,
     lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL,
-    progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = ?1
+    published = NULL, progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = ?1
 FROM (SELECT value ->> 0 AS id, value ->> 1 AS state, value ->> 2 AS delay, value ->> 3 AS released, value ->> 4 AS lost, value ->> 5 AS convicted, value ->> 6 AS losses_in_row, value ->> 7 AS probation, value ->> 8 AS sigterms_in_row, value ->> 9 AS disconnects_in_row, value ->> 10 AS error_code, value ->> 11 AS error_message, value ->> 12 AS by_holder FROM json_each(?2)) AS back
 WHERE rowlock_jobs_live.id = back.id;
 
@@ -2752,15 +2577,14 @@ WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?3)
 
 -- revoke_tokens (now, which)
 UPDATE rowlock_tokens SET revoked_at = ?1
-WHERE revoked_at IS NULL AND (
+WHERE revoked_at IS NULL AND uses IS NULL AND (
     CAST(id AS text) = ?2 OR hint = ?2 OR hash = ?2
     OR made_from IN (
         SELECT t.id FROM rowlock_tokens t WHERE CAST(t.id AS text) = ?2 OR t.hint = ?2 OR t.hash = ?2))
 RETURNING CAST(id AS text) AS id, hint;
 
 -- run_by_time (seconds, since, queue, task)
-SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, 'unixepoch'), at) AS at, run_bucket AS bucket, number FROM (
-    SELECT at, run_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', counted.at, 'unixepoch'), counted.at) AS at, run_bucket AS bucket, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
     WHERE r.seconds = ?1 AND r.at >= ?2
@@ -2768,9 +2592,8 @@ FROM (
     SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies y
     WHERE y.at >= ?2) counted
 WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
-  AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END
-GROUP BY at, run_bucket) found
-WHERE run_bucket >= 0;
+  AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END AND run_bucket >= 0
+GROUP BY counted.at, run_bucket;
 
 -- run_now (now, asked)
 UPDATE rowlock_jobs_live SET run_after = ?1, ready = TRUE, updated_at = ?1
@@ -2781,14 +2604,14 @@ RETURNING CAST(id AS text) AS id;
 SELECT CAST(j.id AS text) AS job_id, j.task, j.queue, j.attempt, j.locked_by AS worker, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.locked_at, 'unixepoch'), j.locked_at) AS since,
        -(j.locked_at - ?1) AS seconds, j.progress, j.phase
 FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread'
+WHERE j.state = 'running' AND NOT coalesce(j.published = 'unread', FALSE)
 ORDER BY j.id
 LIMIT ?2;
 
 -- running_lanes (now)
-SELECT queue, coalesce(locked_by = 'redis-unread', FALSE) AS unread, count(*) AS number, -(min(locked_at) - ?1) AS longest
-FROM rowlock_jobs_live
-WHERE state = 'running' GROUP BY queue, coalesce(locked_by = 'redis-unread', FALSE);
+SELECT queue, coalesce(j.published = 'unread', FALSE) AS unread, count(*) AS number, -(min(locked_at) - ?1) AS longest
+FROM rowlock_jobs_live j
+WHERE state = 'running' GROUP BY queue, coalesce(j.published = 'unread', FALSE);
 
 -- samples (since, queue, n)
 SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, 'unixepoch'), at) AS at, queue, ready, waiting, running, oldest_seconds
@@ -2869,7 +2692,7 @@ SELECT * FROM (
 UNION ALL
 SELECT CAST(j.id AS text), j.task, j.attempt, j.locked_by, 'running', coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.locked_at, 'unixepoch'), j.locked_at), NULL
 FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM 'redis-unread';
+WHERE j.state = 'running' AND NOT coalesce(j.published = 'unread', FALSE);
 
 -- source_classes
 SELECT name FROM rowlock_sources WHERE name NOT LIKE '%:%' ORDER BY name LIMIT 50;
@@ -2944,8 +2767,7 @@ SET tokens = (SELECT spent.tokens FROM (SELECT value ->> 0 AS name, value ->> 1 
 WHERE name IN (SELECT spent.name FROM (SELECT value ->> 0 AS name, value ->> 1 AS tokens FROM json_each(?1)) AS spent);
 
 -- spread_by_queue (seconds, since, queue, task)
-SELECT queue, run_bucket, wait_bucket, number FROM (
-    SELECT queue, what, run_bucket, wait_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT queue, run_bucket, wait_bucket, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
     WHERE r.seconds = ?1 AND r.at >= ?2
@@ -2953,9 +2775,8 @@ FROM (
     SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies y
     WHERE y.at >= ?2) counted
 WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
-  AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END
-GROUP BY queue, what, run_bucket, wait_bucket) found
-WHERE what = 'succeeded';
+  AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END AND what = 'succeeded'
+GROUP BY queue, run_bucket, wait_bucket;
 
 -- start_batches (now, asked)
 UPDATE rowlock_batches SET state = 'running', started_at = coalesce(started_at, ?1)
@@ -3095,29 +2916,29 @@ WHERE origin <> 'runtime' AND retired_at IS NULL AND declared_at < (?1 + (?2))
 
 -- troubled_schedules (now, n)
 SELECT id, problem, CASE WHEN paused_at IS NULL THEN -(next_tick - ?1) END AS late
-FROM rowlock_schedules
-WHERE retired_at IS NULL AND (problem IS NOT NULL OR (paused_at IS NULL AND next_tick < ?1))
+FROM (
+    SELECT id, problem, paused_at, next_tick FROM rowlock_schedules WHERE problem IS NOT NULL AND retired_at IS NULL
+    UNION ALL
+    SELECT id, problem, paused_at, next_tick FROM rowlock_schedules
+    WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick < ?1 AND problem IS NULL
+) troubled
 ORDER BY next_tick IS NULL, next_tick, id
 LIMIT ?2;
 
 -- unfinished_jobs (owner, n)
 SELECT count(*) AS number FROM (SELECT 1 FROM rowlock_jobs_live j WHERE j.owner = ?1 LIMIT ?2) found;
 
--- use_link (hash, now)
-DELETE FROM rowlock_login_links
-WHERE hash = ?1 AND expires_at > ?2
-RETURNING owner, scope;
-
--- use_ticket (hash, now)
-DELETE FROM rowlock_tickets
-WHERE hash = ?1 AND expires_at > ?2
-  AND (token_id IS NULL OR token_id IN (SELECT t.id FROM rowlock_tokens t WHERE t.revoked_at IS NULL AND coalesce(t.expires_at > ?2, TRUE)
+-- use_token (hash, kind, now)
+UPDATE rowlock_tokens AS t SET uses = uses - 1
+WHERE t.hash = ?1 AND t.kind = ?2 AND t.uses > 0 AND t.revoked_at IS NULL AND coalesce(t.expires_at > ?3, TRUE)
+  AND (SELECT p.revoked_at FROM rowlock_tokens p WHERE p.id = t.made_from) IS NULL
+  AND (t.made_from IS NULL OR t.made_from IN (SELECT t.id FROM rowlock_tokens t WHERE t.revoked_at IS NULL AND coalesce(t.expires_at > ?3, TRUE)
   AND (SELECT p.revoked_at FROM rowlock_tokens p WHERE p.id = t.made_from) IS NULL))
-RETURNING owner, scope, CAST(token_id AS text) AS token_id, CAST(job_id AS text) AS job_id, good_until;
+RETURNING CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
+       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', revoked_at, 'unixepoch'), revoked_at) AS revoked_at, CAST(made_from AS text) AS token_id, good_until;
 
 -- wait_by_time (seconds, since, queue, task)
-SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, 'unixepoch'), at) AS at, wait_bucket AS bucket, number FROM (
-    SELECT at, wait_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', counted.at, 'unixepoch'), counted.at) AS at, wait_bucket AS bucket, sum(number) AS number
 FROM (
     SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
     WHERE r.seconds = ?1 AND r.at >= ?2
@@ -3125,9 +2946,8 @@ FROM (
     SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies y
     WHERE y.at >= ?2) counted
 WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
-  AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END
-GROUP BY at, wait_bucket) found
-WHERE wait_bucket >= 0;
+  AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END AND wait_bucket >= 0
+GROUP BY counted.at, wait_bucket;
 
 -- waiting_lanes (n)
 SELECT queue, task, state, count(*) AS number

@@ -15,14 +15,14 @@ import pytest
 from api.conftest import Api
 from api.test_operator_jobs import operator
 from rowlock import FakeClock, Rowlock
-from rowlock.cli.inspect.problems import SHOWN
+from rowlock.cli.inspect.stats import SHOWN
 from rowlock.client.handles.sources import Sources
 from rowlock.core.outcome import Failed
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.core.schedules.schedule import Schedule
 from rowlock.health.conditions import CONDITIONS, Condition, conditions
 from rowlock.signals import server_meter
-from rowlock.store import workers
+from rowlock.store import queues, workers
 from rowlock.store.read.snapshot import snapshot
 from rowlock.store.schedules import schedules
 from rowlock.store.upkeep import bad_rows
@@ -81,7 +81,7 @@ async def seed(api: Api) -> None:
         for queue in ("halted", "nowhere", "slow"):
             await rig.enqueue(queue=queue)
         for queue in ("halted", "empty"):
-            await rig.store.run(workers.pause_queue(queue))
+            await rig.store.run(queues.pause(queue))
         await rig.enqueue(queue="later", delay=TEN_DAYS)
         await rig.enqueue(queue="links", source="api:off")
         await rig.enqueue(queue="codes", task="gone")

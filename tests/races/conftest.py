@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.clock import FakeClock
+from rowlock.core.times import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.store import StoreOptions
 from support.interleave import watching

@@ -13,9 +13,10 @@ from rowlock.core.outcome import Failed, Succeeded
 from rowlock.store import Store, batches
 from rowlock.store.engine.ids import new_id
 from rowlock.store.engine.postgres import connector
-from rowlock.store.jobs import enqueue, retry, transitions
+from rowlock.store.jobs import enqueue, retry
 from rowlock.store.jobs import settle as settle_jobs
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs import settle as transitions
+from rowlock.store.jobs.enqueue import NewRow
 from support.app_rig import app, rig, t
 from support.interleave import GATE, Actor, closed_gate, orders, play, watching
 from support.rig import KEEP, Rig, settlement

@@ -14,7 +14,7 @@ from rowlock import ConfigError, Rowlock, StoreError, StoreUnavailable
 from rowlock.core.job import NewJob
 from rowlock.store import Store, open_store
 from rowlock.store.engine.ids import new_id
-from rowlock.store.engine.postgres.listener import EVERY_MESSAGE, Listener
+from rowlock.store.engine.postgres.listener import EVERY_MESSAGE, PostgresListener
 from rowlock.store.engine.store import StoreOptions, redact
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import enqueue as enqueue_jobs
@@ -315,7 +315,7 @@ async def test_of_several_hosts_the_one_that_takes_writes_is_used(database: str,
 async def test_a_listener_leaves_a_server_that_is_read_only(
     database: str, admin: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Listener, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(PostgresListener, "CHECK_SECONDS", 0.05)
     name, heard = urlsplit(database).path[1:], asyncio.Queue[str]()
     admin.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')  # for later connections
     store = await open_store(database)

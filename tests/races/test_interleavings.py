@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed, Succeeded
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
-from rowlock.store.jobs import cancel, enqueue, leases, retry, transitions
+from rowlock.store.jobs import cancel, enqueue, leases, retry
 from rowlock.store.jobs import claim as claims
 from rowlock.store.jobs import settle as settle_jobs
+from rowlock.store.jobs import settle as transitions
 from rowlock.store.jobs.claim import Range
 from support import contract
 from support.interleave import Actor, add_gate, orders, play

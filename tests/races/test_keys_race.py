@@ -17,7 +17,7 @@ from rowlock.core.outcome import Failed
 from rowlock.store import Store
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import retry as retries
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow
 from support.app_rig import app, rig
 from support.interleave import Actor, orders, play, watching
 from support.rig import Rig

@@ -12,7 +12,7 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.core.claiming.ranges import Position
-from rowlock.core.clock import FakeClock
+from rowlock.core.times import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Call
 from rowlock.store.engine.postgres.store import PostgresStore
@@ -121,7 +121,7 @@ async def opened(url: str) -> AsyncIterator[tuple[Rowlock, Store]]:
 async def asleep(pool: WorkerPool) -> None:
     """Wait until a worker has looked everywhere, found nothing and looked again."""
     async with asyncio.timeout(20):
-        while not (pool.held_up and pool._parts.claimer.plan.drained):
+        while not (pool.held_up and pool.claimer.plan.drained):
             await asyncio.sleep(0.01)
 
 
@@ -186,7 +186,7 @@ CHECKS = Counter(["clock", "put_sources_right", "put_leases_right", "live_worker
 async def test_an_idle_worker_runs_at_most_one_statement_a_second(database: str, statements: Statements) -> None:
     async with opened(database) as (app, _), app.worker() as pool:
         async with asyncio.timeout(20):
-            while not statements[database]["prune_sources"] or not (pool.idle and pool._parts.claimer.plan.drained):
+            while not statements[database]["prune_sources"] or not (pool.idle and pool.claimer.plan.drained):
                 await asyncio.sleep(0.01)
         statements[database].clear()
         await asyncio.sleep(10)  # real seconds, as above

@@ -9,7 +9,7 @@ from rowlock.core.job import Claimed
 from rowlock.core.outcome import Failed
 from rowlock.store import Store
 from rowlock.store.engine.operation import Operation
-from rowlock.store.jobs import settle, transitions
+from rowlock.store.jobs import settle
 from rowlock.store.sources.sources import set_policy
 from support.interleave import Actor, play
 from support.rig import KEEP, Rig, settlement
@@ -84,7 +84,7 @@ async def running(rig: Rig, count: int) -> list[Claimed]:
 
 
 def failures(held: list[Claimed]) -> Operation[Any]:
-    return transitions.apply([settlement(job, Failed("HTTP_503", "no", fault="source")) for job in held], KEEP)
+    return settle.apply([settlement(job, Failed("HTTP_503", "no", fault="source")) for job in held], KEEP)
 
 
 def successes(held: list[Claimed]) -> Operation[Any]:

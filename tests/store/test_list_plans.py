@@ -10,13 +10,14 @@ PLANS = """
 
 
 async def test_a_list_that_is_asked_for_again_and_again_is_answered_from_a_cached_plan(postgres_url: str) -> None:
+    """Also a list with a filter of an owner who has no jobs: to PostgreSQL a plan for that value alone looks cheap."""
     store = await PostgresStore.open(postgres_url, StoreOptions(migrate=True))
     try:
         for number in range(30):
-            await store.run(own_jobs.page(f"owner-{number}", None, (), 10))
+            await store.run(own_jobs.page(f"owner-{number}", None if number % 2 else "task", (), 10))
         async with store._connections["hot"].one() as connection:
             plans = await connection.fetchrow(PLANS)
-        assert plans["from_the_cache"] >= 20
-        assert plans["planned_anew"] <= 10
+        assert plans["from_the_cache"] >= 30
+        assert plans["planned_anew"] == 0
     finally:
         await store.close()

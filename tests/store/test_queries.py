@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import rowlock.store
-from rowlock.core.job import Claimed
+from rowlock.core.job import Claimed, Job
 from rowlock.core.options import columns
 from rowlock.store.engine import migrate
 from rowlock.store.engine import statements as queries
@@ -21,7 +21,6 @@ from rowlock.store.engine.dialects import POSTGRES, SQLITE, Dialect
 from rowlock.store.engine.statements import (
     Query,
     _include,
-    _names,
     _sections,
     compile_query,
     fill,
@@ -33,8 +32,7 @@ from rowlock.store.engine.statements import (
 DIALECTS = [POSTGRES, SQLITE]
 CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}
 STORE = Path(rowlock.store.__file__).parent
-READS = {file.name for file in (STORE / "read").glob("*.sql")}  # their parts may have parameters
-HEADER = r"^-- name: (?:\{([\w,]+)\})?(\w+)(?: \[(\w+)\])?"  # {edge,look}_live stands for edge_live and look_live
+HEADER = r"^-- name: (\w+)(?: \[(\w+)\])?$"
 by_name = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
 
@@ -63,7 +61,7 @@ def written_names() -> list[tuple[str, str | None]]:
     """(name, engine) of every statement in the SQL files, in order."""
     texts = [file.read_text("utf-8") for file in statement_files()]
     headers = [found for text in texts for found in re.findall(HEADER, text, re.MULTILINE)]
-    return [(first + name, engine or None) for several, name, engine in headers for first in several.split(",")]
+    return [(name, engine or None) for name, engine in headers]
 
 
 # Tokens
@@ -161,13 +159,11 @@ def test_the_docstring_lists_every_token() -> None:
         token
         for file in statement_files()
         for token in re.findall(r"\{(\w+)[(:}]", re.sub(r"^ *--.*", "", file.read_text("utf-8"), flags=re.MULTILINE))
-        if file.name not in READS or token in (POSTGRES.tokens | {"job": 0, "filter": 0})
     }
     assert used - set(listed) == set()
     assert set(POSTGRES.tokens) == set(SQLITE.tokens)
     assert set(POSTGRES.tokens) - set(listed) == set()
-    elsewhere = {token for token in used if token not in ("job", "filter", "holds", "contains", "end_order", "part")}
-    assert len(elsewhere) <= 15
+    assert len(used - {"part"}) <= 15
 
 
 # Every statement
@@ -181,8 +177,7 @@ def test_every_name_that_is_called_is_written() -> None:
 
 def test_every_written_name_is_used() -> None:
     texts = {pattern(node) for node in nodes() if isinstance(node, ast.Constant)}
-    pruned = "prune_"  # upkeep/retention.py runs all of these
-    unused = {name for name, _ in written_names() if name not in texts and not name.startswith(pruned)}
+    unused = {name for name, _ in written_names() if name not in texts}
     assert {name for name in unused if not any(re.fullmatch(other, name) for other in called_names())} == set()
 
 
@@ -319,20 +314,11 @@ def test_one_statement_per_name_and_a_sentence_for_each() -> None:
 
 def test_every_part_is_included_by_a_statement_and_written_once_for_each_engine() -> None:
     text = "".join(file.read_text("utf-8") for file in statement_files())
-    written = re.findall(r"^-- part: (\w+)(?: \[(\w+)\])?", text, re.MULTILINE)
-    several = re.findall(r"^-- name: \{([\w,]+)\}.*\n((?:.+\n)*)", text, re.MULTILINE)
-    spelt = [body.replace("{this}", this) for names, body in several for this in names.split(",")]
-    assert {name for name, _ in written} == set(re.findall(r"\{part:(\w+)", "".join([text, *spelt])))
+    written = re.findall(r"^-- part: (\w+)(?: \[(\w+)\])?$", text, re.MULTILINE)
+    assert {name for name, _ in written} == set(re.findall(r"\{part:(\w+)", text))
     twice = [name for name, engine in written if (name, "") in written and (engine or written.count((name, "")) > 1)]
     assert twice == []
     assert sorted(set(written)) == sorted(written)
-
-
-def test_parts_have_no_parameters() -> None:
-    with_parameters = {
-        file.name for file in statement_files() if re.search(r"^-- part: \w+\(", file.read_text("utf-8"), re.MULTILINE)
-    }
-    assert with_parameters <= READS
 
 
 # Lists of columns that the statements repeat from Python
@@ -340,7 +326,7 @@ def test_parts_have_no_parameters() -> None:
 
 def listed(part: str) -> list[str]:
     """The columns of a part, without tables, casts and conditions."""
-    text = re.sub(r"CAST\((\w+) AS text\)", r"\1", parts("sqlite")[part][1])
+    text = re.sub(r"CAST\((\w+) AS text\)", r"\1", parts("sqlite")[part])
     return [re.sub(r"front\.|:| IS NOT NULL", "", column).strip() for column in text.split(",")]
 
 
@@ -377,23 +363,15 @@ def test_every_option_of_a_schedule_is_written_in_its_order(name: str, forms: tu
         assert ", ".join(f"{column} {kind}" for column, kind in columns("schedule")) in text
 
 
-def test_a_header_may_name_several_statements_with_one_text() -> None:
-    assert _names("{edge,look}_live") == [("edge", "edge_live"), ("look", "look_live")]
-    assert _names("read_job") == [("", "read_job")]
-    assert "ORDER BY j.id DESC" in load("sqlite")["look_live"].sql
-    assert load("sqlite")["by_state_finished"].sql.startswith("SELECT j.state AS state, count(*) AS number")
+def test_a_job_is_read_with_the_fields_of_its_record_in_their_order() -> None:
+    for engine in ("postgres", "sqlite"):
+        columns = re.findall(r"\bj\.(\w+)", parts(engine)["job"])
+        assert columns == [field.name for field in dataclasses.fields(Job) if field.name != "unreadable"]
 
 
-def test_a_part_is_included_with_its_arguments_and_with_the_parts_in_it() -> None:
-    written = {
-        "page": (["past", "order"], "{part:mine} AND id {past} :id ORDER BY id {order}"),
-        "mine": ([], "owner = :me"),
-    }
-    assert _include("WHERE {part:page(< | DESC)};", written)[0] == "WHERE owner = :me AND id < :id ORDER BY id DESC;"
-    assert _include("{part:page(< | {part:mine})}", written)[0].endswith("ORDER BY id owner = :me")
-    assert _include("{part:page(< | {after({part:mine})})}", written)[0].endswith("ORDER BY id {after(owner = :me)}")
-    with pytest.raises(ValueError, match="shorter"):
-        _include("{part:page(<)}", written)
+def test_a_part_is_included_with_the_parts_in_it() -> None:
+    written = {"page": "{part:mine} AND id < :id", "mine": "owner = :me"}
+    assert _include("WHERE {part:page};", written)[0] == "WHERE owner = :me AND id < :id;"
     with pytest.raises(LookupError, match="nothing"):
         _include("{part:nothing}", written)
 

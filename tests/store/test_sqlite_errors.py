@@ -4,7 +4,7 @@ import apsw
 import pytest
 
 from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
-from rowlock.store.engine.sqlite.errors import translate
+from rowlock.store.engine.sqlite.runner import translate
 
 
 @pytest.mark.parametrize(

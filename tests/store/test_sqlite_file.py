@@ -11,10 +11,9 @@ import pytest
 from rowlock import Rowlock
 from rowlock.core.config import Settings
 from rowlock.core.errors import StoreUnavailable
-from rowlock.store.engine.open import open_store
 from rowlock.store.engine.sqlite.filesystem import CHECK_SECONDS
 from rowlock.store.engine.sqlite.reader import SAME_SECONDS
-from rowlock.store.engine.store import StoreOptions
+from rowlock.store.engine.store import StoreOptions, open_store
 
 Change = Callable[[Path], object]
 

@@ -14,13 +14,12 @@ import pytest
 from rowlock.core.errors import StorageFull, StoreError
 from rowlock.core.job import NewJob
 from rowlock.store.engine.ids import new_id
-from rowlock.store.engine.open import open_store
 from rowlock.store.engine.operation import Steps, Wake, operation
+from rowlock.store.engine.sqlite import store as sqlite_store
 from rowlock.store.engine.sqlite import transaction
-from rowlock.store.engine.sqlite import writer as sqlite_writer
 from rowlock.store.engine.sqlite.runner import CHECKPOINT_PAGES
-from rowlock.store.engine.sqlite.writer import SMALL, Writer
-from rowlock.store.engine.store import StoreOptions
+from rowlock.store.engine.sqlite.store import SMALL, SqliteWriter
+from rowlock.store.engine.store import StoreOptions, open_store
 from rowlock.store.jobs import enqueue
 
 JOB = NewJob(task="t")
@@ -41,13 +40,13 @@ async def store(tmp_path: Path) -> AsyncIterator[Any]:
 def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of the groups that the thread has committed."""
     sizes: list[int] = []
-    write = Writer._write_group
+    write = SqliteWriter._write_group
 
-    def counted(self: Writer, group: list[Any]) -> None:
+    def counted(self: SqliteWriter, group: list[Any]) -> None:
         sizes.append(len(group))
         write(self, group)
 
-    monkeypatch.setattr(Writer, "_write_group", counted)
+    monkeypatch.setattr(SqliteWriter, "_write_group", counted)
     return sizes
 
 
@@ -171,7 +170,7 @@ async def test_whatever_goes_wrong_in_the_thread_it_goes_on(store: Any, monkeypa
         raise MemoryError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sqlite_writer, "begin", broken)
+        patch.setattr(sqlite_store, "begin", broken)
         store._writer._commit_seconds = 1.0  # so that it goes to the thread
         with pytest.raises(StoreError, match="no room"):
             await asyncio.wait_for(store.run(one()), 10)
@@ -266,13 +265,13 @@ async def test_a_commit_that_fails_wakes_no_worker(
     store: Any, monkeypatch: pytest.MonkeyPatch, commit_seconds: float
 ) -> None:
     sent: list[Wake] = []
-    monkeypatch.setattr(sqlite_writer, "send_all", sent.extend)
+    monkeypatch.setattr(sqlite_store, "send_all", sent.extend)
 
-    def broken(self: Writer) -> None:
+    def broken(self: SqliteWriter) -> None:
         raise apsw.FullError("database or disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Writer, "_commit", broken)
+        patch.setattr(SqliteWriter, "_commit", broken)
         store._writer._commit_seconds = commit_seconds
         with pytest.raises(StorageFull):
             await asyncio.wait_for(store.run(waking()), 10)

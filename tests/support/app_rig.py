@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.core.clock import FakeClock
+from rowlock.core.times import FakeClock
 from rowlock.store import batches
 from rowlock.store.jobs import claim
 from support.rig import Rig

@@ -7,8 +7,8 @@ from typing import Any
 
 from rowlock import Rowlock
 from rowlock.bridge.messages import REQUESTS
-from rowlock.bridge.streams import Entry, Streams, Unwritten
-from rowlock.bridge.writer import Judged, Writer
+from rowlock.bridge.reports import Judged, ReportWriter
+from rowlock.bridge.streams import StreamEntry, Streams, Unwritten
 from support.remote import with_tasks
 
 app = with_tasks(Rowlock())
@@ -19,7 +19,7 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-_add_many, _acknowledge, _write = Streams.add_many, Streams.acknowledge, Writer.write
+_add_many, _acknowledge, _write = Streams.add_many, Streams.acknowledge, ReportWriter.write
 
 
 async def add_many(self: Streams, name: str, messages: Sequence[Mapping[str, str]]) -> list[str]:
@@ -37,7 +37,7 @@ async def acknowledge(self: Streams, *what: Any) -> Unwritten:
     return await _acknowledge(self, *what)
 
 
-async def write(self: Writer, entries: Sequence[Entry]) -> list[Judged]:
+async def write(self: ReportWriter, entries: Sequence[StreamEntry]) -> list[Judged]:
     if POINT == "kill" and any(entry.fields.get(b"errorCode") == b"kill" for entry in entries):
         _die()
     return await _write(self, entries)
@@ -45,4 +45,4 @@ async def write(self: Writer, entries: Sequence[Entry]) -> list[Judged]:
 
 Streams.add_many = add_many  # type: ignore[method-assign]
 Streams.acknowledge = acknowledge  # type: ignore[method-assign]
-Writer.write = write  # type: ignore[method-assign]
+ReportWriter.write = write  # type: ignore[method-assign]

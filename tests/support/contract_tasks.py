@@ -16,7 +16,7 @@ from typing import Any
 
 from rowlock import Context, Rowlock, WorkerPool
 from rowlock.core.config import Settings, WorkerSettings
-from rowlock.store import workers
+from rowlock.store import queues
 from rowlock.store.jobs import leases
 from rowlock.testing import Testing
 from rowlock.testing import testing as rowlock_testing
@@ -106,11 +106,11 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], timeout: float 
 
 
 async def pause(app: Rowlock, queue: str) -> None:
-    await (await app.store()).run(workers.pause_queue(queue))
+    await (await app.store()).run(queues.pause(queue))
 
 
 async def resume(app: Rowlock, queue: str) -> None:
-    await (await app.store()).run(workers.resume_queue(queue))
+    await (await app.store()).run(queues.resume(queue))
 
 
 async def in_state(app: Rowlock, job_id: str, *states: str) -> str:

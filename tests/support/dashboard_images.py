@@ -146,7 +146,9 @@ async def take(shop: World, browser: Browser, folder: Path, *, whole: bool, only
                     await shown.page.evaluate("(hash) => { location.hash = hash; }", f"#/{view}")
                     await expect(shown.page.locator("main h1")).to_be_visible()
                     await expect(shown.page.locator(".loading")).to_have_count(0)
-                    await shown.page.wait_for_timeout(1500 if name == "feed" else 300)
+                    if name == "feed":  # it shows what changes from the moment when it is opened
+                        await expect(shown.page.locator(".feed tbody tr").nth(6)).to_be_visible()
+                    await shown.page.wait_for_timeout(300)
                     file = folder / f"{name}-{scheme}-{size}.png"
                     await shown.page.screenshot(path=file, full_page=whole)
                     shrink(file)

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from rowlock import Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.policy import DAY
+from rowlock.core.times import FakeClock
 from rowlock.worker.dispatcher import Dispatcher
 
 SHORTEST = 0.001  # seconds between two rounds; a clock of microseconds may stand just before a moment

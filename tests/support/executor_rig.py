@@ -9,7 +9,9 @@ from rowlock import Rowlock
 from rowlock.signals.logs import JobLog
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.executor import Executor
+from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.processes.children import Children
 
 
 class RecordingSlots(Slots):
@@ -33,7 +35,16 @@ class ExecutorRig:
         part: Any = self
         self.slots = RecordingSlots(size, self.settled, part)
         self.executor = Executor(
-            app, self.slots, {}, claimer=part, settler=part, stopping=part, progress=part, batches=part
+            app,
+            self.slots,
+            {},
+            claimer=part,
+            settler=part,
+            stopping=part,
+            progress=part,
+            batches=part,
+            children=Children(app, size, spare=True),
+            suspects=Suspects(self.slots, part, part, Children(app, 1)),
         )
 
     async def execute(self, running: LiveAttempt) -> Any:

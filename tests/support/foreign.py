@@ -20,11 +20,10 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_ses
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from rowlock.core.clock import FakeClock
+from rowlock.core.times import FakeClock
 from rowlock.store.engine.callers_connection import run_on, run_on_sync
-from rowlock.store.engine.open import open_store
 from rowlock.store.engine.operation import Operation
-from rowlock.store.engine.store import StoreOptions
+from rowlock.store.engine.store import StoreOptions, open_store
 
 
 @dataclass

@@ -13,11 +13,11 @@ from typing import Any
 
 import asyncpg
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import BatchNotFound, LeaseLost, NotAllowed
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.options import to_json
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.statements import parts
@@ -166,7 +166,7 @@ class FunctionStore:
             await self._set(tx, under=under)
             claim = "SELECT CAST(c.job_id AS text) FROM rowlock.claim($1, $2, $3, $4::text::jsonb) c"
             ids = [row[0] for row in await tx.fetch(claim, worker, list(tasks), n, options)]
-            columns = parts("postgres")["claimed"][1].rpartition(",")[0] + ", 0.0"  # the last one needs a time
+            columns = parts("postgres")["claimed"].rpartition(",")[0] + ", 0.0"  # the last one needs a time
             read = f"SELECT {columns} FROM rowlock.jobs_live WHERE id = ANY (CAST($1::text[] AS uuid[]))"
             rows = [tuple(row) for row in await tx.fetch(read, ids)]
         return in_claim_order(rows, under, worker)

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import psycopg
 
-from rowlock.core.clock import FakeClock
+from rowlock.core.times import FakeClock
 from rowlock.store.engine import migrate
 from rowlock.store.engine.dialects import SQLITE
 from rowlock.store.engine.postgres.store import HOT
@@ -32,7 +32,7 @@ BULK = """
 INSERT INTO {t}jobs_live (
     id, task, queue, state, ready, priority, args, max_attempts, run_after, created_at, updated_at,
     attempt, lease_token, locked_by, locked_at, lease_expires_at)
-SELECT {id}, 'task' || n % 7, 'default', {state}, {ready}, {priority}, '{{"n": 1}}', 5, {run_after}, {now}, {now},
+SELECT {id}, 'task' || (n % 7), 'default', {state}, {ready}, {priority}, '{{"n": 1}}', 5, {run_after}, {now}, {now},
        1, {lease}
 FROM {series}
 """
@@ -40,15 +40,15 @@ SOURCED = """
 INSERT INTO {t}jobs_live (
     id, task, queue, state, ready, priority, args, max_attempts, run_after, created_at, updated_at,
     attempt, source, batch_id, lease_token, locked_by, locked_at, lease_expires_at)
-SELECT {id}, 'task' || n % 7, 'default', {state}, {ready}, {priority}, '{{"n": 1}}', 5, {now}, {now}, {now},
-       1, 'domain:' || n % 500, {batch}, {lease}
+SELECT {id}, 'task' || (n % 7), 'default', {state}, {ready}, {priority}, '{{"n": 1}}', 5, {now}, {now}, {now},
+       1, 'domain:' || (n % 500), {batch}, {lease}
 FROM {series}
 """
 FINISHED = """
 INSERT INTO {t}jobs_finished (
     id, task, queue, state, priority, args, max_attempts, attempt, releases, losses, convictions,
     run_after, created_at, finished_at, updated_at, drop_on)
-SELECT {id}, 'task' || n % 7, 'default', 'succeeded', -100, '{{"n": 1}}', 5, 1, 0, 0, 0, {now}, {now}, {now}, {now},
+SELECT {id}, 'task' || (n % 7), 'default', 'succeeded', -100, '{{"n": 1}}', 5, 1, 0, 0, 0, {now}, {now}, {now}, {now},
        '2026-01-08'
 FROM {series}
 """
@@ -74,8 +74,8 @@ KEPT = {"claim", "succeed", *TURNS}
 PLANNING = {
     "hot": [
         {"plan_cache_mode": "force_custom_plan"},
-        {"plan_cache_mode": "force_custom_plan", **HOT},
-        {"plan_cache_mode": "force_generic_plan", **HOT},
+        {**HOT, "plan_cache_mode": "force_custom_plan"},
+        HOT,
     ],
     "other": [{"plan_cache_mode": "force_custom_plan"}],
 }

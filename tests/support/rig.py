@@ -7,17 +7,18 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import decide
+from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.jobs import cancel as cancels
-from rowlock.store.jobs import claim, leases, transitions
+from rowlock.store.jobs import claim, leases
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import retry as retries
+from rowlock.store.jobs import settle as transitions
 from rowlock.store.jobs.claim import Range
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.settle import Keep
 from support.sourced import claim_from, look
 
 KEEP = Keep()
@@ -41,8 +42,6 @@ TABLES = (
     "tasks",
     "set_aside",
     "tokens",
-    "tickets",
-    "login_links",
     "requests",
     "events",
     "outbox",

@@ -7,7 +7,7 @@ from rowlock.core.config import WorkerSettings
 from rowlock.signals.events import Watcher
 from rowlock.signals.logs import JobLog
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.claim.claimer import Claimer, WorkerClaims
+from rowlock.worker.claimer import Claimer, WorkerClaims
 
 
 def new_plan(settings: WorkerSettings | None = None, *, parallel: bool = False) -> Plan:

@@ -15,7 +15,7 @@ from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.postgres.store import HOT
 from rowlock.store.engine.statements import bind
 from rowlock.store.jobs import enqueue as enqueue_jobs
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow
 from support.rig import numbered
 from support.sourced import look
 

@@ -12,9 +12,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
+from rowlock.core.times import FakeClock
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from support.rig import LEASE, TABLES, Rig

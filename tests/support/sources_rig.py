@@ -13,7 +13,7 @@ from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.sources.admission import Fault
 from rowlock.store.jobs import enqueue, settle
 from rowlock.store.jobs.claim import Range
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow
 from rowlock.store.sources import claim as sourced_claim
 from support import sourced
 from support.rig import KEEP, LEASE, Rig, settlement, token

@@ -9,12 +9,12 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.api.app import _alerting as alerting
-from rowlock.core.clock import FakeClock
 from rowlock.core.config import AlertSettings, Settings
 from rowlock.core.errors import ConfigError
+from rowlock.core.times import FakeClock
 from rowlock.health import alerts
 from rowlock.health import sender as module
-from rowlock.health.post import Way, post
+from rowlock.health.post import Transport, post
 from rowlock.health.sender import Alerts
 from rowlock.public_web import web_target
 from rowlock.store import Store, workers
@@ -254,7 +254,7 @@ async def test_a_dns_that_does_not_answer_counts_for_the_time_of_a_request(priva
     target = web_target("https://alerts.example/")
     async with asyncio.timeout(30):
         with pytest.raises(TimeoutError):
-            await post(target, b"", {}, 0.05, private=private, way=Way(resolve=never))
+            await post(target, b"", {}, 0.05, private=private, transport=Transport(resolve=never))
 
 
 async def test_a_server_notices_that_no_worker_lives_and_a_worker_that_one_does(
@@ -300,7 +300,7 @@ async def test_an_unexpected_error_does_not_end_the_process(
 
     monkeypatch.setattr(process, "round", breaks)
     monkeypatch.setattr(process, "send", breaks_too)
-    process.start(running)
+    process.start(running.start)
     async with asyncio.timeout(30):
         while min(rounds.count("looked"), rounds.count("sent")) < 2:
             await asyncio.sleep(0.01)

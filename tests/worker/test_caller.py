@@ -11,8 +11,8 @@ from rowlock.core.outcome import Succeeded
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim
 from rowlock.worker.attempt.attempt import LiveAttempt
-from rowlock.worker.attempt.call import Invoker
 from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, Overran
+from rowlock.worker.attempt.executor import Invoker
 from support.contract_tasks import count_jobs, execute, row_of
 
 LIMIT = 30.0

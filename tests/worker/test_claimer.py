@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreUnavailable
 from rowlock.core.job import Claimed
+from rowlock.core.times import FakeClock
 from rowlock.signals.events import Watcher
 from rowlock.signals.logs import JobLog
 from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions
+from rowlock.worker import claimer
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.claim import claimer
-from rowlock.worker.claim.claimer import Claimer, WorkerClaims
+from rowlock.worker.claimer import Claimer, WorkerClaims
 from rowlock.worker.registration import Registration
 from support.race_disk import disk
 from support.rig import Rig

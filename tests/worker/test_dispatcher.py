@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from rowlock import Context, Rowlock, fixed
-from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
 from rowlock.core.policy import DAY
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.core.schedules.schedule import Missed, Schedule
+from rowlock.core.times import FakeClock
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim
 from rowlock.store.schedules import fire, schedules

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings, WorkerSettings
 from rowlock.core.errors import StoreUnavailable
+from rowlock.core.times import FakeClock
 from rowlock.store.schedules import dispatchers
 from support.contract_tasks import fetch
 from support.dispatching import Time, by_hand, live, of_one_schedule

@@ -107,7 +107,7 @@ async def test_a_job_that_is_cancelled_while_it_waits_for_a_slot_is_never_starte
         await put(app, pool, first, second, third)
         await until(lambda: ran == [first])
         assert await app.cancel(second) == "cancelling"
-        pool._parts.stopping.cancelled([pool.running[second]])
+        pool.stopping.cancelled([pool.running[second]])
         await in_state(app, second, "cancelled")
         gate.set()
         await in_state(app, third, "succeeded")
@@ -142,7 +142,7 @@ async def test_an_attempt_that_was_told_of_its_lost_lease_has_written_nothing_an
         job = await work.enqueue()
         await put(app, pool, job.id)
         await asyncio.wait_for(inside.wait(), 10)
-        pool._parts.stopping.lost([pool.running[job.id]])
+        pool.stopping.lost([pool.running[job.id]])
         await until(lambda: pool.slots.occupied == 0)
         assert (pool.running, pool.stale_refused) == ({}, 0)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rowlock import Permanent, Retry, Snooze, SourceError
-from rowlock.worker.attempt.blame import Verdict, verdict
+from rowlock.worker.attempt.classify import Verdict, verdict
 
 SOURCE, REFUSAL, NOBODY = Verdict("source"), Verdict("refusal"), Verdict()
 

@@ -22,9 +22,9 @@ from rowlock.signals.logs import JobLog
 from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import Store
-from rowlock.store.jobs import claim, enqueue, leases, transitions
+from rowlock.store.jobs import claim, enqueue, leases, settle
 from rowlock.store.jobs.claim import Range
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.settle import Keep
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
@@ -60,7 +60,7 @@ class Held:
         nothing: Any = None
         stops = Stopping(self.slots, nothing)
         registration = Registration(settings, "w", app.registry.here(), settings.pool_size)
-        self.heart = Heart(app, settings, self.slots, stops, registration, Outage(), claimer, worker=nothing)
+        self.heart = Heart(app, settings, self.slots, stops, registration, Outage(), claimer, on_stop=nothing)
         self.registered_again = 0
         self.store: Store
 
@@ -133,7 +133,7 @@ async def test_a_job_that_its_own_transaction_has_just_settled_is_not_lost(datab
     async with Rowlock(database) as app, held(app, 2) as here:
         first, second = here.all
         done = [Settlement(first.job, decide(first.job, Succeeded(), 0.0))]
-        await here.store.run(transitions.apply(done, Keep()))
+        await here.store.run(settle.apply(done, Keep()))
         async with here.store.transaction() as tx:  # another worker has the second
             await tx.execute(f"UPDATE {prefix(here.store)}jobs_live SET lease_token = '{new_token()}'")
         await here.beat()

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.core.clock import FakeClock
 from rowlock.core.config import Settings
 from rowlock.core.outcome import Released
 from rowlock.core.policy import DAY
+from rowlock.core.times import FakeClock
 from rowlock.store import workers
 from rowlock.store.sources import sources
 from rowlock.worker.upkeep import checks

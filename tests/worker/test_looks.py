@@ -9,7 +9,7 @@ import pytest
 from rowlock import Rowlock
 from rowlock.core.job import Claimed
 from rowlock.worker.attempt.attempt import LiveAttempt
-from rowlock.worker.claim.claimer import Claimer
+from rowlock.worker.claimer import Claimer
 
 NOBODY = Claimed(id="", task="t")
 
@@ -45,7 +45,7 @@ async def test_a_worker_that_found_nothing_more_does_not_look_after_each_job(
 
     async with app, app.worker(poll_interval_seconds=60) as pool:
         async with asyncio.timeout(10):
-            while not pool._parts.claimer.plan.drained:
+            while not pool.claimer.plan.drained:
                 await asyncio.sleep(0.01)
         claims = 0
         for _ in range(20):

@@ -13,12 +13,10 @@ from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.policy import decide
 from rowlock.core.states import Outcome, State
 from rowlock.store import batches
-from rowlock.store.jobs.enqueue import enqueue_rows
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow, enqueue_rows
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.loops import Loops
-from rowlock.worker.settle.fallback import UNSTORABLE, undecided, unstorable
-from rowlock.worker.settle.settler import BATCH, Batch, Settler
+from rowlock.worker.settler import BATCH, UNSTORABLE, Batch, Settler, undecided, unstorable
 from support.rig import KEEP, Rig
 from support.slots import new_claimer
 

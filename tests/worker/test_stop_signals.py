@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from rowlock.cli.kit.logs import configure_logs, flush_logs
-from rowlock.cli.kit.worker_options import LogOptions
-from rowlock.worker.lifecycle import run_everything, signals
-from rowlock.worker.stop_signals import Terminal
+from rowlock.cli.kit.logs import LogOptions, configure_logs, flush_logs
+from rowlock.worker.lifecycle import Terminal, run_everything, signals
 from support.contract_tasks import fetch
 
 LIMIT = 20.0

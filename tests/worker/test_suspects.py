@@ -14,10 +14,12 @@ from rowlock.core.outcome import Released
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim, leases
 from rowlock.store.jobs.claim import Range
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.settle import Keep
 from rowlock.worker.attempt import quarantine
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.quarantine import Suspects
+from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.processes.children import Children
 from support import process_tasks as tasks
 from support.process_tasks import LOST, app, claimed
 from support.rig import prefix
@@ -189,10 +191,16 @@ class Settlements:
         self.put.append((attempt, end))
 
 
+def suspects(slots: Slots, settler: Settlements) -> Suspects:
+    """The suspects of a worker that starts no child process for them."""
+    absent: Any = None
+    return Suspects(slots, settler, absent, Children(absent, 1))  # type: ignore[arg-type]
+
+
 async def test_no_more_suspects_wait_than_a_worker_may_hold() -> None:
     settler = Settlements()
     slots = new_slots()
-    waiting = Suspects(slots, settler)  # type: ignore[arg-type]
+    waiting = suspects(slots, settler)
     many = [claimed("pid", **LOST) for _ in range(quarantine.MOST + 2)]
     for attempt in many:
         waiting.add(attempt)
@@ -205,7 +213,7 @@ async def test_no_more_suspects_wait_than_a_worker_may_hold() -> None:
     waiting.returned(many[0])
     many[1].ended = True  # cancelled while it waited
     assert waiting.next() is many[2]
-    waiting.close()
+    await waiting.close()
 
 
 async def test_a_suspect_that_finds_no_place_comes_back_when_those_ahead_are_through(
@@ -213,7 +221,7 @@ async def test_a_suspect_that_finds_no_place_comes_back_when_those_ahead_are_thr
 ) -> None:
     monkeypatch.setattr(quarantine, "MOST", 10)
     settler = Settlements()
-    waiting = Suspects(new_slots(), settler)  # type: ignore[arg-type]
+    waiting = suspects(new_slots(), settler)
     for _ in range(10):
         waiting.add(claimed("returns"))
     first = waiting.next()
@@ -222,5 +230,5 @@ async def test_a_suspect_that_finds_no_place_comes_back_when_those_ahead_are_thr
     for _ in range(2):
         waiting.add(claimed("returns"))
     ((_, again),) = settler.put
-    waiting.close()
+    await waiting.close()
     assert again.after >= 10 * 4.0 / 2, "with ten ahead of it, of four seconds each; half of that is jitter"

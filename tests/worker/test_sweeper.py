@@ -16,7 +16,7 @@ from rowlock.signals.events import Watcher
 from rowlock.store.engine.outage import Outage
 from rowlock.store.jobs import leases
 from rowlock.store.jobs.leases import ToSweep
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.settle import Keep
 from rowlock.worker.upkeep import sweeper
 from support.rig import KEEP, Rig
 from support.slots import new_claimer

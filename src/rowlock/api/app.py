@@ -17,19 +17,19 @@ from starlette.types import Scope
 from rowlock.api import operator, probes, problems
 from rowlock.api.access import session
 from rowlock.api.access.auth import Authenticate, Authenticator
-from rowlock.api.access.gate import Gate, host_names
+from rowlock.api.access.gate import RequestGate, host_names
 from rowlock.api.context import Service, add_routes, operation_name
-from rowlock.api.jobs import create, jobs, results, webhook_routes
+from rowlock.api.jobs import create, delivery, jobs, results
 from rowlock.api.live import messages, sockets
 from rowlock.api.pages import Pages, dashboard
 from rowlock.client.client import Client
-from rowlock.client.version import VERSION
+from rowlock.client.settings import VERSION
 from rowlock.core.errors import ConfigError
 from rowlock.health.sender import Alerts
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
 
-PARTS = (sockets, messages, results, webhook_routes, create, jobs, operator, session, probes)
+PARTS = (sockets, messages, results, delivery, create, jobs, operator, session, probes)
 ROUTERS = [part.router for part in PARTS]
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
@@ -40,7 +40,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     that the API is not mounted in another application, so the Host header is checked here."""
     settings = client.settings.api
     _check_webhooks(client)
-    client.metered = True  # a worker in this process shows its numbers here, too
+    client.metered = True  # a worker in this process shows its numbers here
     service = Service(client, Authenticator(client, authenticate))
 
     @asynccontextmanager
@@ -70,7 +70,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     theirs = len(app.router.routes)
     add_routes(app, ROUTERS)
     pages = Pages(client.pages) if client.pages is not None else None
-    if pages is None and authenticate is None:  # a host application that says who asks knows owners, and no operators
+    if pages is None and authenticate is None:  # a host application that authenticates knows owners, not operators
         pages = dashboard()
     if pages is not None:
         app.router.routes.extend(pages.routes())
@@ -83,7 +83,7 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     app.add_exception_handler(Exception, problems.on_fault)
     hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
     is_ours = partial(_is_ours, app.router.routes, frozenset(map(id, ours)))
-    app.add_middleware(Gate, service=service, is_ours=is_ours, hosts=hosts, prefix=prefix, pages=pages)
+    app.add_middleware(RequestGate, service=service, is_ours=is_ours, hosts=hosts, prefix=prefix, pages=pages)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -116,7 +116,7 @@ async def _alerting(app: Client) -> AsyncIterator[None]:
     """Take part in the alerts while the block runs, for a process that neither runs jobs nor fires ticks."""
     store = await app.store()
     part, loops = Alerts(app.settings.alerts, store, worker_id()), Loops(store.outage)
-    part.start(loops)
+    part.start(loops.start)
     try:
         yield
     finally:

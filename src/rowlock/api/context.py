@@ -1,10 +1,11 @@
-"""What all routes share: the app whose jobs they serve, who asks, the feed of events, and how routers are made."""
+"""What all routes share: the app whose jobs they serve, the sender, the feed of events, and how routers are made."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Annotated, Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -12,6 +13,7 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter, Depends, FastAPI, Path
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
+from starlette.responses import Response
 
 from rowlock.api.access import own_jobs, tokens
 from rowlock.api.access.auth import Authenticator
@@ -36,8 +38,6 @@ LOOK_CONNECTIONS, LOOK_SECONDS = 2, 2.0  # of dashboards
 
 
 class Service:
-    """The app behind the routes."""
-
     def __init__(self, client: Client, authenticator: Authenticator) -> None:
         self.client, self.authenticator, self.settings = client, authenticator, client.settings.api
         self.zone = ZoneInfo(self.settings.zone)
@@ -54,21 +54,19 @@ class Service:
         self._creating: Counter[Owner] = Counter()  # requests that create a job at this moment
 
     async def look(self, operation: Operation[T]) -> T:
-        """Run a read for a dashboard: with connections of its own and a limit of time, so that people who look cannot
-        starve the application."""
+        """Run a read for a dashboard: with separate connections and a time limit, so that dashboards cannot starve the
+        application."""
         try:
             return await (await self._readers.get()).run(operation)
         except TooSlow as error:
             raise Refusal("TOO_SLOW", str(error)) from None
 
     async def close(self) -> None:
-        """Stop reading, and close what was opened for it."""
         await self.feed.close()
         await self.panels.close()
         await self._readers.close()
 
     async def run(self, operation: Operation[T]) -> T:
-        """Run one operation on the app's database."""
         try:
             return await (await self.client.store()).run(operation)
         finally:
@@ -110,7 +108,7 @@ class Service:
 
     @contextmanager
     def creating(self, owner: Owner) -> Iterator[int]:
-        """A request that creates a job; tells how many others of its owner do so at this moment in this server."""
+        """Around a request that creates a job: how many others of its owner are doing so in this server."""
         others = self._creating[owner]
         with _counted(self._creating, owner):
             yield others
@@ -118,7 +116,7 @@ class Service:
 
 @contextmanager
 def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[None]:
-    """One more for as long as the block lasts. An owner with none is forgotten."""
+    """Count one more while the block runs. An owner with none is forgotten."""
     counts[owner] += 1
     try:
         yield
@@ -129,18 +127,25 @@ def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[None]:
 
 
 def no_job() -> Refusal:
-    """The 404 for a job that does not exist, and for one of another owner: they cannot be told apart."""
+    """The same 404 for a job that does not exist and for a job of another owner."""
     return Refusal("JOB_NOT_FOUND")
 
 
 def must_change(asker: Asker) -> None:
-    """Refuse a sender who may only read."""
     if not asker.may_change:
         raise Refusal("FORBIDDEN", "this token can only read")
 
 
+def tagged(body: bytes, known: str | None, headers: Mapping[str, str]) -> Response:
+    """JSON as an answer with an ETag; 304 if the client has it already. `known` is its If-None-Match."""
+    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    headers = {"ETag": etag, **headers}
+    if known is not None and (etag in known or known.strip() == "*"):
+        return Response(status_code=304, headers=headers)
+    return Response(body, 200, headers, media_type="application/json")
+
+
 async def service_of(connection: HTTPConnection) -> Service:
-    """The Service that belongs to this request's application."""
     service: Service = connection.scope["state"]["rowlock"]
     return service
 
@@ -162,13 +167,12 @@ async def actor_of(connection: HTTPConnection, asker: Who) -> Actor:
 
 
 async def operator_of(asker: Who, actor: Annotated[Actor, Depends(actor_of)]) -> Actor | None:
-    """The operator who acts on a route that owners use as well. None for an owner: what people do with their own jobs
-    is not in the audit."""
+    """The operator who acts on a route that owners use as well. None for an owner: changes of one's own jobs are not in
+    the audit."""
     return actor if asker.is_operator else None
 
 
 def address_of(connection: HTTPConnection) -> str | None:
-    """The address that a request came from."""
     return str(connection.client.host) if connection.client else None
 
 

@@ -2,7 +2,7 @@
 .well-known (RFC 8615). Without a page of the app's own it is the operators' dashboard, built from ui/src/dashboard into
 the folder `static` beside this module.
 
-Anybody may read them, because they tell nothing: what a page shows it asks of the API, as the user who is logged in.
+Anybody may read them, because they reveal nothing: a page asks the API for its data, as the user who is logged in.
 The headers let a page load from this server alone and run no code but its files, whatever text it is made to show. The
 addresses in a page are relative, so that it works under any prefix.
 """
@@ -64,9 +64,7 @@ again and reload this page:</p>
 """
 
 
-class File(NamedTuple):
-    """One file, as it is sent."""
-
+class PageFile(NamedTuple):
     content: bytes
     kind: str
     tag: str
@@ -90,7 +88,6 @@ class Pages:
         return path == PAGE or path.startswith((FOLDER, WELL_KNOWN))
 
     def routes(self) -> list[Route]:
-        """The page and its files."""
         paths = (PAGE, FOLDER + "{name}", WELL_KNOWN + "{name}")
         return [Route(path, partial(self._send, path), include_in_schema=False) for path in paths]
 
@@ -106,7 +103,7 @@ class Pages:
 
 def _files_of(part: Traversable | Path, whole: Traversable | Path) -> Iterator[Traversable | Path]:
     """The files of a folder that anybody may read. A file such as .env or .htpasswd is seldom meant for them, nor is
-    one that lies elsewhere and is reached by a link."""
+    a link to a file elsewhere."""
     if not part.is_dir():
         return
     for file in part.iterdir():
@@ -118,13 +115,12 @@ def _files_of(part: Traversable | Path, whole: Traversable | Path) -> Iterator[T
         yield file
 
 
-def _read(file: Traversable | Path) -> File:
+def _read(file: Traversable | Path) -> PageFile:
     content = file.read_bytes()
     kind = mimetypes.guess_type(file.name)[0] or "text/plain"
-    return File(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    return PageFile(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
 @cache
 def dashboard() -> Pages:
-    """The files of the dashboard."""
     return Pages(files("rowlock.api") / "static", MISSING)

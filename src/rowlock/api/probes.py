@@ -14,7 +14,7 @@ from rowlock.api.access import tokens
 from rowlock.api.context import Serving, api_router
 from rowlock.api.problems import Refusal
 from rowlock.core.errors import ConfigError, RowlockError
-from rowlock.signals.meters import shown
+from rowlock.signals.endpoint import shown
 
 router = api_router(tags=["health"])
 

@@ -20,8 +20,6 @@ RETRY_SECONDS = 5
 
 
 class Kind(NamedTuple):
-    """One kind of problem."""
-
     status: int
     title: str
 
@@ -92,7 +90,7 @@ class Problem(BaseModel):
 
 
 class Refusal(Exception):
-    """Raised by routes to answer a request with a problem."""
+    """Answers a request with a problem."""
 
     def __init__(
         self,
@@ -107,11 +105,9 @@ class Refusal(Exception):
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return KINDS[self.code].status
 
     def body(self) -> dict[str, Any]:
-        """The problem as JSON."""
         kind = KINDS[self.code]
         problem = Problem(
             type=f"urn:rowlock:problem:{self.code}",
@@ -124,7 +120,6 @@ class Refusal(Exception):
         return problem.model_dump(exclude_none=True)
 
     def response(self) -> JSONResponse:
-        """The problem as a response."""
         return JSONResponse(self.body(), self.status, self.headers, media_type=MEDIA_TYPE)
 
 
@@ -153,7 +148,6 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 async def on_refusal(_: Request, error: Exception) -> JSONResponse:
-    """Answer a Refusal that a route raised."""
     assert isinstance(error, Refusal)
     return error.response()
 

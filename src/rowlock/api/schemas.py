@@ -55,7 +55,7 @@ class Shape(BaseModel):
     @classmethod
     def of(cls, record: object, zone: ZoneInfo) -> Self:
         """A record of the library as the API shows it, with times in this zone. A field whose attribute has another
-        name there says so by its `validation_alias`."""
+        name there names it as its `validation_alias`."""
         return cls.model_validate(record, context=zone)
 
 
@@ -85,7 +85,7 @@ class JobShape(Shape):
     done: bool = Field(
         validation_alias="final", description="Whether the job has ended: it changes no more unless it is retried"
     )
-    progress: Annotated[int, BeforeValidator(lambda told: told or 0)] = Field(ge=0, le=100, description="Percent")
+    progress: Annotated[int, BeforeValidator(lambda percent: percent or 0)] = Field(ge=0, le=100, description="Percent")
     phase: str | None = None
     message: str | None = None
     result: Annotated[Any, BeforeValidator(_sendable)] = Field(
@@ -200,21 +200,23 @@ def explain_shape(found: Explanation, zone: ZoneInfo) -> ExplainShape:
 
 
 def event_data(event: Event, zone: ZoneInfo) -> dict[str, Any]:
-    """An event as clients get it."""
-    return _told(event, event.type, event.job_id, event.at, zone)
+    return _message(event, event.type, event.job_id, event.at, zone)
 
 
 def end_data(job: Job, zone: ZoneInfo) -> dict[str, Any]:
     """The last event of a job that has ended, rebuilt from the job itself."""
-    return _told(job, END_TYPES[job.state], job.id, job.finished_at or job.updated_at, zone)
+    return _message(job, END_TYPES[job.state], job.id, job.finished_at or job.updated_at, zone)
 
 
-def _told(about: Event | Job, kind: str, job_id: str, at: datetime, zone: ZoneInfo) -> dict[str, Any]:
+def _message(about: Event | Job, kind: str, job_id: str, at: datetime, zone: ZoneInfo) -> dict[str, Any]:
     return {
         "type": kind,
         "jobId": job_id,
         "jobType": about.task,
-        **standing(about),
+        "status": STATUS[about.state],
+        "done": about.state in FINAL,
+        "attempt": about.attempt,
+        "progress": about.progress or 0,  # a success is stored with 100
         "phase": about.phase,
         "message": about.message,
         "resultUri": about.result_uri,
@@ -222,16 +224,6 @@ def _told(about: Event | Job, kind: str, job_id: str, at: datetime, zone: ZoneIn
         "errorCode": about.error_code,
         "errorMessage": about.error_message,
         "at": at.astimezone(zone).isoformat(),
-    }
-
-
-def standing(job: Event | Job) -> dict[str, Any]:
-    """How a job stands, as every message about it has it."""
-    return {
-        "status": STATUS[job.state],
-        "done": job.state in FINAL,
-        "attempt": job.attempt,
-        "progress": job.progress or 0,  # a success is stored with 100
     }
 
 
@@ -250,8 +242,3 @@ def read_cursor(text: str) -> str:
     if job_id is None:
         raise Refusal("INVALID_CURSOR", "give nextCursor of an earlier answer, or none for the first page")
     return job_id
-
-
-def states_of(wanted: Status | None) -> tuple[State, ...]:
-    """The stored states that a status word stands for."""
-    return () if wanted is None else tuple(state for state, word in STATUS.items() if word is wanted)

@@ -17,7 +17,7 @@ from rowlock.api.strict_http import StrictProtocol
 from rowlock.client.client import Client
 from rowlock.core.config import ApiSettings
 from rowlock.core.errors import ConfigError, StoreError
-from rowlock.core.hosts import is_loopback
+from rowlock.public_web import is_loopback
 from rowlock.worker.lifecycle import signals
 
 log = logging.getLogger("rowlock.api")
@@ -28,12 +28,10 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are handled elsewhere."""
         yield
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address and port that the server listens on."""
         host, port, *_ = self.servers[0].sockets[0].getsockname()
         return host, port
 

@@ -26,7 +26,6 @@ class StrictConnection(h11.Connection):
     """An h11 connection that checks the head of each request before h11 parses it."""
 
     def next_event(self) -> Any:
-        """The next event, as h11 has it."""
         if self.their_state is h11.IDLE:  # the unread data begins with the head of a request
             head, end, _ = self.trailing_data[0].partition(b"\r\n\r\n")
             if not acceptable(head + end):
@@ -48,12 +47,10 @@ class StrictProtocol(H11Protocol):
     # could keep its connection for ever. This timer, which received data does not extend, closes it.
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected: start the timer for its request."""
         super().connection_made(transport)
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Part of a request has come."""
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self._await_head()
@@ -61,7 +58,6 @@ class StrictProtocol(H11Protocol):
             self._forget("head")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
         for timer in tuple(self._timers):
             self._forget(timer)
         super().connection_lost(exc)
@@ -71,7 +67,6 @@ class StrictProtocol(H11Protocol):
     # time that a body has; a client that sends it in that time may go on with its next request.
 
     def on_response_complete(self) -> None:
-        """A request is answered."""
         if self.conn.their_state is h11.SEND_BODY:
             self._forget("rest")
             self._timers["rest"] = self.loop.call_later(self._body_seconds, self._end_body_of, self.cycle)
@@ -85,7 +80,6 @@ class StrictProtocol(H11Protocol):
     # than 128 headers. It neither answers the others nor closes their connections.
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """A request asks for a WebSocket: another protocol takes the connection over."""
         super().handle_websocket_upgrade(event)
         taken_over: Any = self.transport.get_protocol()
         if not taken_over.handshake_initiated:
@@ -95,12 +89,10 @@ class StrictProtocol(H11Protocol):
     # stream.
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than it is sent."""
         super().pause_writing()
         self._watch(self.transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
         self._forget("stall")
         super().resume_writing()
 

@@ -1,6 +1,6 @@
-"""Bridge: connects the database with Redis. This module opens its parts, runs their loops, and stops them.
+"""The bridge between the database and Redis: opens its parts, runs their loops, and stops them.
 
-Any number of bridges may run and share the work. Each one also sweeps and tidies as a worker does: a job whose worker
+Any number of bridges may run and share the work. Each one sweeps and tidies as a worker does: a job whose worker
 stopped reporting is published again.
 """
 
@@ -12,12 +12,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from rowlock.bridge import outbox
-from rowlock.bridge.claimer import BridgeClaims
-from rowlock.bridge.listener import Listener
+from rowlock.bridge import outbox, stats
+from rowlock.bridge.listener import ReportListener
 from rowlock.bridge.messages import CANCELS, PROGRESS, REQUESTS, RESULTS
 from rowlock.bridge.publisher import Publisher
-from rowlock.bridge.stats import BridgeMeter
 from rowlock.bridge.streams import REFUSED, TROUBLE, Streams, redis_failed
 from rowlock.client.client import Client
 from rowlock.core.claiming.plan import Plan
@@ -26,13 +24,13 @@ from rowlock.core.errors import ConfigError, StoreError
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.signals.events import Watcher
+from rowlock.signals.metrics import Samples
 from rowlock.store import workers
-from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import Store, Wakeups
 from rowlock.store.jobs import bulk
 from rowlock.store.jobs import tasks as stored_tasks
 from rowlock.store.upkeep import partitions
-from rowlock.worker.claim.claimer import Claimer
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import Registration, worker_id
 from rowlock.worker.upkeep.heartbeat import boottime
@@ -46,14 +44,13 @@ CLAIM_BATCH = 2000
 CANCEL_SECONDS = 1.0
 TRIM_SECONDS = 60.0
 CANCELS_SECONDS = 86_400.0  # how long a cancel message stays in its stream
+MEASURE_SECONDS = 5.0
 ROUND_SECONDS = 10.0  # how long a stopping bridge waits for a round that is under way
 
 
 class BridgeLog(Watcher):
-    """What a bridge logs of its jobs."""
-
     def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
-        """Leases of workers behind Redis ran out, and this bridge has ended them."""
+        """Log the leases of workers behind Redis that ran out, and that this bridge has ended."""
         for job, transition in lost:
             log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state)
 
@@ -73,7 +70,7 @@ class Bridge:
         self.streams = Streams(app.settings.redis, self.id)
         self.in_touch_since = boottime()  # since when every heartbeat of this bridge has reached the database
         self._wakeups: Wakeups | None = None
-        self._meter = BridgeMeter(app, self.streams)
+        self._samples: Samples = {}
         self._started = False
 
     # --- start
@@ -82,19 +79,18 @@ class Bridge:
         """Open everything, then begin to publish and to listen. Redis may be unreachable at first, but a user or
         password that it refuses raises ConfigError."""
         self._store = store = await self.app.store()
-        outage = self._outage_of_redis()
+        self._make_parts(store)
         try:
             await self.streams.make_groups()
         except REFUSED as error:
             await self.streams.close()
             raise ConfigError(f"Redis at {self.streams.place} refuses this user or password: {error}") from None
         except TROUBLE as error:
-            redis_failed(outage, "the bridge", error)
+            redis_failed(self.publisher.outage, "the bridge", error)
         self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
-        self._wire(store, outage)
         try:
             if self._worker.wakeups:
-                self._wakeups = await store.listen(self._woken)
+                self._wakeups = await store.listen(self._claimer.woken)
                 self._registration.wake_address = self._wakeups.address
             await self._registration.write(store)
             await store.run(stored_tasks.declare(self.app.registry.stored()))
@@ -105,20 +101,13 @@ class Bridge:
             raise
         self._begin()
 
-    def _outage_of_redis(self) -> Outage:
-        return Outage(of=f"Redis at {self.streams.place}", logger=log)
-
-    def _wire(self, store: Store, outage: Outage) -> None:
+    def _make_parts(self, store: Store) -> None:
         self._loops = Loops(store.outage)
-        self._outage = outage
-        self.publisher = Publisher(self.app, store, self.streams, outage, self.id)
-        settings = self.app.settings.redis
-        # Its own record: a publisher with nothing to send succeeds without a word to Redis.
-        self.listener = Listener(self.app, store, self.streams, self._outage_of_redis(), self._heard)
+        self.publisher = Publisher(self.app, store, self.streams, self.id)
+        self.listener = ReportListener(self.app, store, self.streams, self._stored)
         self._registration, watcher = Registration(self._worker, self.id, self._tasks, 0), BridgeLog()
         plan = Plan.of(self._worker, prefetchable=sorted(self._tasks), in_process=[], parallel=store.writers > 1)
-        claims = BridgeClaims(settings.takeover_seconds, self.publisher.created)
-        self._claimer = Claimer(store, plan, claims, self._registration, watcher)
+        self._claimer = Claimer(store, plan, self.publisher, self._registration, watcher)
         self._claimer.slots = self._claimer.executor = self.publisher
         self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._claimer, watcher)
 
@@ -130,20 +119,17 @@ class Bridge:
         self._loops.start("keep", self.listener.keep)
         self._loops.start("count", self._count)
         self._loops.start("look after requests", self.publisher.look_after)
-        self._loops.start("sign of life", self._say_alive)
+        self._loops.start("sign of life", self._beat)
         self._loops.start("trim", self._trim)
         self._loops.start("cancel", self._cancel)
-        self._keep_house()
-        if self.app.metered or self._worker.metrics_port is not None:
-            self._loops.start("measure", self._meter.round)
-            self.app.meters.append(self._meter.samples)
-        log.info("Bridge started: %s, Redis at %s, tasks %s", self.id, self.streams.place, ", ".join(self._tasks))
-
-    def _keep_house(self) -> None:
-        """What every worker does beside its jobs: perhaps no other process of this app does."""
+        # What every worker does beside its jobs: perhaps no worker of this app runs.
         self.sweeper.start(self._loops)
         results = ResultTidy(self._store, self.app.results, abandoned_seconds=10 * self._worker.lease_seconds)
         self._loops.start("results", results.round)
+        if self.app.metered or self._worker.metrics_port is not None:
+            self._loops.start("measure", self._measure)
+            self.app.meters.append(self._measured)
+        log.info("Bridge started: %s, Redis at %s, tasks %s", self.id, self.streams.place, ", ".join(self._tasks))
 
     # --- run
 
@@ -151,14 +137,9 @@ class Bridge:
         """Wait for ever; raises the error of a loop that has failed."""
         await self._loops.join()
 
-    def _woken(self, what: str) -> None:
-        if what == "work":
-            self._claimer.woken()
-
-    def _heard(self, ended: Sequence[Claimed], answered: int) -> None:
-        """Progress or results were stored: more requests may be published, and the sources of ended jobs have room."""
-        self.publisher.unread = max(0, self.publisher.unread - answered)
-        self.publisher.answered(ended)
+    def _stored(self, ended: Sequence[Claimed], number: int) -> None:
+        """Reports were stored: more requests may be published, and the sources of ended jobs have room."""
+        self.publisher.answered(ended, number)
         for source in {job.source for job in ended if job.source is not None}:
             self._claimer.freed(source)
         self._claimer.settled()
@@ -170,7 +151,7 @@ class Bridge:
             self._claimer.settled()
         return delay
 
-    async def _say_alive(self) -> float:
+    async def _beat(self) -> float:
         lease = self._worker.lease_seconds
         try:
             if not (await self._store.run(workers.seen(self.id, self.publisher.unread, lease))).there:
@@ -183,7 +164,7 @@ class Bridge:
         return self._worker.heartbeat_seconds
 
     async def _cancel(self) -> float:
-        """Carry out cancels that only set the flag on the job: workers behind Redis do not see that flag."""
+        """Carry out cancels that only set the flag on the job: workers behind Redis don't see that flag."""
         if asked := await self._store.run(outbox.cancel_asked(BATCH)):
             await bulk.cancel_each(self._store, asked, self.app.keep)
         return CANCEL_SECONDS
@@ -195,8 +176,19 @@ class Bridge:
                 await self.streams.trim(name)
             await self.streams.trim_before(CANCELS, CANCELS_SECONDS)
         except TROUBLE as error:
-            return redis_failed(self._outage, "the bridge", error)
+            return redis_failed(self.publisher.outage, "the bridge", error)
         return max(TRIM_SECONDS, 20 * (time.monotonic() - began))
+
+    async def _measure(self) -> float:
+        """Read the numbers of the streams every few seconds, so that a scrape doesn't wait for Redis."""
+        try:
+            self._samples = stats.samples(await stats.numbers(self.app, self.streams))
+        except TROUBLE:
+            self._samples = {}
+        return MEASURE_SECONDS
+
+    def _measured(self) -> Samples:
+        return self._samples
 
     # --- stop
 
@@ -207,22 +199,19 @@ class Bridge:
         self._started = False
         self._claimer.close()
         await self._loops.finish("claim", timeout=ROUND_SECONDS)
-        # The loop ends before the last round: two rounds at once would send the same requests, and one of them would
-        # forget requests that the other has not sent.
-        await self._loops.finish("publish", timeout=ROUND_SECONDS)
-        with suppress(*TROUBLE, StoreError):
-            async with asyncio.timeout(ROUND_SECONDS):
-                await self.publisher.finish()
-        await self._loops.finish("listen", timeout=ROUND_SECONDS)
-        with suppress(*TROUBLE, StoreError):
-            async with asyncio.timeout(ROUND_SECONDS):
-                await self.listener.finish()
+        for name, finish in (("publish", self.publisher.finish), ("listen", self.listener.finish)):
+            # The loop ends before the last round: two rounds at once would send the same requests, and one of them
+            # would forget requests that the other has not sent.
+            await self._loops.finish(name, timeout=ROUND_SECONDS)
+            with suppress(*TROUBLE, StoreError):
+                async with asyncio.timeout(ROUND_SECONDS):
+                    await finish()
         await self._close()
         log.info("Bridge stopped: %s", self.id)
 
     async def _close(self) -> None:
-        if self._meter.samples in self.app.meters:
-            self.app.meters.remove(self._meter.samples)
+        if self._measured in self.app.meters:
+            self.app.meters.remove(self._measured)
         await self._loops.stop_all()
         await self._registration.sign_off(self._store)
         if self._wakeups is not None:

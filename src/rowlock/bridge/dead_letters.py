@@ -1,23 +1,91 @@
-"""Dead letters (messages that the bridge refused), for operators: list them, republish their jobs, drop them."""
+"""Dead letters: messages that the bridge refused, as entries of job.deadletter, and what operators do with them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rowlock.bridge import outbox
-from rowlock.bridge.messages import DEAD_LETTERS
-from rowlock.bridge.streams import Streams, place_of
+from rowlock.bridge.messages import DEAD_LETTERS, TEXT_BYTES, Fields, message_size
 from rowlock.client.client import Client
+from rowlock.core.error_text import clean
 from rowlock.core.errors import NotAllowed
 from rowlock.core.states import State
 from rowlock.store import audit
 from rowlock.store.audit import Actor
+from rowlock.store.engine.ids import valid_id
 from rowlock.store.read import job_rows
 
+if TYPE_CHECKING:
+    from rowlock.bridge.streams import Streams
+
+LETTER_BYTES = 64 * 1024  # of one letter
+LETTER_REST = 4 * 1024  # of its fields beside `message`
+NAME_BYTES = 200  # of a field's name
+CONTRACT = {b"jobId", b"attempt", b"progress", b"phase", b"message", b"status", b"resultUri", b"checksum", b"errorCode"}
 PAGE = 100  # letters of one reply: all of them together are kept (replies.py)
+
+
+# --- written
+
+
+def letter_job(fields: Fields) -> str | None:
+    """The id of the job that a refused message names; None if it names none."""
+    return valid_id(fields.get(b"jobId", b"")[:100].decode("utf-8", "replace"))
+
+
+def dead_letter(
+    stream: str, entry: str, fields: Fields, reason: str, text: str, task: str | None = None
+) -> dict[str, str]:
+    """The fields of a letter about a refused message and its job, cut to at most LETTER_BYTES."""
+    job_id = letter_job(fields)
+    letter = {"stream": stream, "entry": entry, "reason": reason, "text": clean(text, 1024)}
+    letter |= {"jobId": job_id} if job_id else {}
+    letter |= {"type": clean(task, NAME_BYTES)} if task else {}
+    return letter | {"size": str(message_size(fields)), "message": _shown(fields, LETTER_BYTES - LETTER_REST)}
+
+
+def without_copy(letter: Mapping[str, str]) -> dict[str, str]:
+    """A letter without its message, for a Redis that has no memory for it."""
+    text = f"{letter['text']} (Redis had no memory for a copy of the message)"
+    return {name: value for name, value in letter.items() if name != "message"} | {"text": text}
+
+
+def _shown(fields: Fields, room: int) -> str:
+    """The fields as JSON text of at most `room` bytes. Short fields are kept whole; long ones are cut, and if there are
+    too many fields, some are left out, but short ones of the contract only after all others."""
+    kept: dict[bytes, tuple[str, str]] = {}
+
+    def order(field: tuple[bytes, bytes]) -> tuple[bool, bool, int]:
+        length = len(field[0]) + len(field[1])
+        return length > TEXT_BYTES, field[0] not in CONTRACT, length
+
+    for name, value in sorted(fields.items(), key=order):
+        shown = _readable(name, NAME_BYTES)
+        left = room - _json_bytes(shown) - 8
+        if left < 2:
+            break
+        kept[name] = (shown, _readable(value, left))
+        room = left - _json_bytes(kept[name][1])
+    return json.dumps(dict(kept[name] for name in fields if name in kept), ensure_ascii=False)
+
+
+def _readable(data: bytes, room: int) -> str:
+    """Bytes as text that takes at most `room` bytes as JSON."""
+    text = data[:room].decode("utf-8", "backslashreplace")
+    while (size := _json_bytes(text)) > room:
+        text = text[: min(len(text) - 1, len(text) * room // size)]
+    return text
+
+
+def _json_bytes(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode())
+
+
+# --- read by operators
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +99,7 @@ class Letter:
     stream: str
     job_id: str | None
     type: str | None  # the task of the job, if there is such a job
-    size: int | None  # bytes of the message, of which `message` may be a part; None: by an older bridge
+    size: int | None  # bytes of the message, of which `message` may be a part; None: not written by a bridge
     message: dict[str, Any]
 
 
@@ -50,30 +118,47 @@ async def letters(streams: Streams, n: int) -> list[Letter]:
 
 
 async def letter(streams: Streams, entry: str) -> Letter | None:
-    """One dead letter; None if there is none with this id."""
+    """One dead letter; None if none has this id."""
     rows = await streams.redis.xrange(streams.key(DEAD_LETTERS), min=entry, max=entry, count=1)
     return _letter(rows[0][0].decode(), rows[0][1]) if rows else None
 
 
+def _letter(entry: str, fields: dict[bytes, bytes]) -> Letter:
+    text = {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in fields.items()}
+    try:
+        message = json.loads(text.get("message", "{}"))
+    except ValueError:  # not written by a bridge
+        message = {}
+    return Letter(
+        id=entry,
+        at=datetime.fromtimestamp(int(entry.partition("-")[0]) / 1000, UTC),
+        reason=text.get("reason", ""),
+        text=text.get("text", ""),
+        stream=text.get("stream", ""),
+        job_id=text.get("jobId"),
+        type=text.get("type"),
+        size=int(text["size"]) if text.get("size", "").isdecimal() else None,
+        message=message if isinstance(message, dict) else {"": message},
+    )
+
+
 async def drop(app: Client, streams: Streams, found: Letter, actor: Actor) -> None:
     """Delete a dead letter. The letter is in Redis and the audit in the database, so no transaction has both: the
-    entry is committed first. A failure in between leaves an entry and a letter that is still listed and can be dropped
-    again, and never a letter that is gone and nobody knows why."""
+    audit is committed first. A failure in between leaves a letter that is still listed and can be dropped again."""
     await app.perform(audit.write_alone(actor, "deadletters.drop", found.id, _details(found)))
-    await _delete(streams, found)
+    await streams.redis.xdel(streams.key(DEAD_LETTERS), found.id)
 
 
 async def republish(app: Client, streams: Streams, found: Letter, actor: Actor) -> None:
     """Publish the job of a dead letter again, as a new attempt with the old jobId, and delete the letter. The job's
-    change and its entry in the audit are one transaction, and the letter is deleted after it: a failure in between
-    leaves a letter that can be republished or dropped again."""
+    change and the audit are one transaction, and the letter is deleted after it: a failure in between leaves a letter
+    that can be republished or dropped again."""
     if found.job_id is None:
         raise NotAllowed(f"dead letter {found.id} names no job ({found.reason}), so no job can be published again")
     job = await app.perform(job_rows.get(found.job_id))
     if job is None:
         raise NotAllowed(f"dead letter {found.id} names job {found.job_id}, but there is no such job")
-    task = app.registry.elsewhere().get(job.task)
-    if task is None:
+    if job.task not in app.registry.elsewhere():
         raise NotAllowed(f"job {job.id} is of task {job.task!r}, which has no runs_on='redis' in this app")
     if job.state is State.SUCCEEDED:
         raise NotAllowed(f"job {job.id} has succeeded and is not run again")
@@ -83,32 +168,8 @@ async def republish(app: Client, streams: Streams, found: Letter, actor: Actor) 
         else:
             await transaction.run(outbox.give_up(job.id, app.keep))  # a queued job is published in any case
         await transaction.run(audit.write_alone(actor, "deadletters.republish", found.id, _details(found)))
-    await _delete(streams, found)
-
-
-async def _delete(streams: Streams, found: Letter) -> None:
     await streams.redis.xdel(streams.key(DEAD_LETTERS), found.id)
 
 
 def _details(found: Letter) -> dict[str, str | None]:
     return {"job_id": found.job_id, "reason": found.reason}
-
-
-def _letter(entry: str, fields: dict[bytes, bytes]) -> Letter:
-    text = {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in fields.items()}
-    try:
-        message = json.loads(text.get("message", "{}"))
-    except ValueError:  # not written by a bridge
-        message = {}
-    milliseconds, _ = place_of(entry)
-    return Letter(
-        id=entry,
-        at=datetime.fromtimestamp(milliseconds / 1000, UTC),
-        reason=text.get("reason", ""),
-        text=text.get("text", ""),
-        stream=text.get("stream", ""),
-        job_id=text.get("jobId"),
-        type=text.get("type"),
-        size=int(text["size"]) if text.get("size", "").isdecimal() else None,
-        message=message if isinstance(message, dict) else {"": message},
-    )

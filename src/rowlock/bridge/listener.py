@@ -1,11 +1,11 @@
-"""Listener: reads progress and results, has them written to the database, and then acknowledges them.
+"""The listener: reads progress and results from Redis, has them stored, and then acknowledges them.
 
 Nothing is acknowledged before it is committed. If a bridge dies in between, another bridge reads the entries again; the
 fence makes the repeated writes harmless. While the database is unavailable, nothing is read, acknowledged or made a
 dead letter.
 
-A message may be what bridges die of, and must not kill every bridge that reads it. But bridges die of other causes,
-too, and then all that they had read is delivered again. So the number of deliveries only makes a message suspect. A
+A message that bridges die of must not kill every bridge that reads it. But bridges die of other causes as well, and
+then everything that they had read is delivered again. So the number of deliveries only makes a message suspect. A
 suspect is handled alone, and Redis counts how many bridges began that and died before its end. Only these deaths make
 it a dead letter.
 """
@@ -20,12 +20,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from rowlock.bridge.messages import PROGRESS, RESULTS, dead_letter, letter_job
-from rowlock.bridge.rules import Ignored, Refused, Unchecked
-from rowlock.bridge.streams import TROUBLE, Entry, Streams, missing_group, redis_failed
-from rowlock.bridge.writer import Judged, Told, Writer
+from rowlock.bridge.dead_letters import dead_letter, letter_job
+from rowlock.bridge.messages import PROGRESS, RESULTS
+from rowlock.bridge.reports import Judged, ReportWriter, Stored, known_jobs
+from rowlock.bridge.rules import LATE, Ignored, JobStatus, Refused, Unchecked, Verdict
+from rowlock.bridge.streams import TROUBLE, StreamEntry, Streams, missing_group, redis_failed, redis_outage
 from rowlock.client.client import Client
-from rowlock.store.engine.outage import Outage
+from rowlock.core.states import FINAL
 from rowlock.store.engine.store import Store
 from rowlock.store.upkeep import bad_rows
 
@@ -36,44 +37,45 @@ MOST_DELIVERIES = 5  # of a message that was never acknowledged, before it is ha
 MOST_DEATHS = 3  # of bridges that handled a message alone
 BEGINNING = {PROGRESS: "0", RESULTS: "0"}
 LONGEST_SECONDS = 3600.0  # of one round: after that others may take over, for this one may hang
+NOT_THE_MESSAGE = (*bad_rows.OUTAGE, *TROUBLE)  # errors that no message is to blame for
 
 
-class Listener:
-    """Reads progress and results from the streams, and stores them."""
+class ReportListener:
+    """Reads progress and results from the streams, and has them stored."""
 
-    def __init__(self, app: Client, store: Store, streams: Streams, outage: Outage, told: Told) -> None:
-        self._streams, self._outage = streams, outage
-        self._writer = Writer(app, store, told)
+    def __init__(self, app: Client, store: Store, streams: Streams, stored: Stored) -> None:
+        self._store, self._streams, self._outage = store, streams, redis_outage(streams)
+        self._writer = ReportWriter(app, store, stored)
         self._takeover_seconds = app.settings.redis.takeover_seconds
         # First read entries that an error left unacknowledged: how far, by stream; None when all are read.
         self._again: Mapping[str, str] | None = BEGINNING
-        self._ahead: asyncio.Task[list[Entry]] | None = None  # a read that was begun while a batch is written
+        self._ahead: asyncio.Task[list[StreamEntry]] | None = None  # a read that was begun while a batch is written
         self._reads_ahead = True
         self._count = BATCH  # entries to ask for; fewer while messages are so large that a reply had to be cut
         self._take_over_at = self._began = time.monotonic()
-        self._hand: Sequence[Entry] = ()  # what this round is about
-
-    # --- one round
+        self._in_hand: Sequence[StreamEntry] = ()  # what this round is about
 
     async def round(self) -> float:
         """Read and write once. Returns the delay before the next round."""
         self._began = time.monotonic()
         try:
             if entries := await self._read():
-                self._hand = entries
+                self._in_hand = entries
                 await self._handle(entries)
             self._outage.worked()
         except TROUBLE as error:
             await self._start_over()
-            if missing_group(error):
-                log.warning("the consumer group %s is gone from Redis and is made again", "rowlock")
-                return await self._make_groups()
-            return redis_failed(self._outage, "the listener", error)
+            if not missing_group(error):
+                return redis_failed(self._outage, "the listener", error)
+            log.warning("the consumer group %s is gone from Redis and is made again", "rowlock")
+            with suppress(*TROUBLE):  # the next read fails and reports it
+                await self._streams.make_groups()
+            return random.uniform(0.1, 0.3)  # not at once: if Redis loses it again, this must not become a busy loop
         except BaseException:
             await self._start_over()
             raise
         finally:
-            self._hand = ()
+            self._in_hand = ()
         return 0.0
 
     async def finish(self) -> None:
@@ -83,22 +85,17 @@ class Listener:
             await self.round()
 
     async def _start_over(self) -> None:
-        """Read everything again that is not acknowledged, also what was read ahead: its order must be kept."""
+        """Read again everything that is not acknowledged. That includes what was read ahead: its order must be kept."""
         self._again = BEGINNING
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)
 
-    async def _make_groups(self) -> float:
-        try:
-            await self._streams.make_groups()
-        except TROUBLE as error:
-            return redis_failed(self._outage, "the listener", error)
-        return random.uniform(0.1, 0.3)  # not at once: if Redis loses it again, this must not become a busy loop
+    # --- read
 
-    async def _read(self) -> list[Entry]:
-        entries = await self._read_some()
+    async def _read(self) -> list[StreamEntry]:
+        entries = await self._next_entries()
         if self._streams.cut:
             self._streams.cut, self._again = False, self._again or BEGINNING
             self._count = max(1, len(entries) // 2)
@@ -106,7 +103,7 @@ class Listener:
             self._count = min(BATCH, 2 * self._count)
         return entries
 
-    async def _read_some(self) -> list[Entry]:
+    async def _next_entries(self) -> list[StreamEntry]:
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             return await ahead
@@ -121,14 +118,14 @@ class Listener:
             self._take_over_at = time.monotonic() + self._takeover_seconds / 2 * random.uniform(0.8, 1.0)
         return await self._streams.read(self._count)
 
-    async def _take_over(self) -> list[Entry]:
+    async def _take_over(self) -> list[StreamEntry]:
         """Take over entries of bridges that died. Entries that were delivered often are handled here, each alone."""
-        taken: list[Entry] = []
+        taken: list[StreamEntry] = []
         for name in (PROGRESS, RESULTS):
             found = await self._streams.take_over(name, self._takeover_seconds, self._count)
             if not found:
                 continue
-            self._hand = [*taken, *found]
+            self._in_hand = [*taken, *found]
             often = await self._streams.deliveries(name, found)
             for entry in found:
                 if often.get(entry.id, 0) > MOST_DELIVERIES:
@@ -138,23 +135,24 @@ class Listener:
         return taken
 
     async def keep(self) -> float:
-        """Tell Redis that this bridge is still at work on what it has read: a file may take long to check, and other
-        bridges take over what stays untouched. Returns the delay before the next time."""
+        """Let Redis know that this bridge is still working on what it has read: a file may take long to check, and
+        other bridges take over what stays untouched. Returns the delay before the next time.
+
+        Redis may believe that this bridge has read more, because the reply to a read may have been lost. Another bridge
+        takes such entries over."""
+        ahead = self._ahead
+        if ahead is not None and ahead.done() and not ahead.cancelled() and ahead.exception() is None:
+            entries = [*self._in_hand, *ahead.result()]
+        else:
+            entries = [*self._in_hand]
         if time.monotonic() - self._began < LONGEST_SECONDS:
-            with suppress(*TROUBLE):  # the listener's own round tells of it
-                await self._streams.keep(self._at_hand())
+            with suppress(*TROUBLE):  # the listener's own round reports it
+                await self._streams.keep(entries)
         return self._takeover_seconds / 4
 
-    def _at_hand(self) -> list[Entry]:
-        """What this bridge has read and not acknowledged. Redis may believe that it has more: the answer to a read may
-        have been lost. Another bridge will take such entries over."""
-        ahead = self._ahead
-        read = ahead.done() and not ahead.cancelled() and ahead.exception() is None if ahead is not None else False
-        return [*self._hand, *(ahead.result() if ahead is not None and read else ())]
+    # --- store
 
-    # --- what is read
-
-    async def _handle(self, entries: Sequence[Entry]) -> None:
+    async def _handle(self, entries: Sequence[StreamEntry]) -> None:
         """Store a batch and acknowledge it; while it is full, the next one is read meanwhile. If the database refuses
         it, store each entry alone to find the bad one."""
         take_over = time.monotonic() >= self._take_over_at
@@ -164,35 +162,42 @@ class Listener:
         try:
             await self._done(await self._writer.write(entries))
             return
-        except (*bad_rows.OUTAGE, *TROUBLE):
+        except NOT_THE_MESSAGE:
             raise
         except Exception as error:
             log.warning("%d messages could not be written together (%s); writing each alone", len(entries), error)
         for entry in entries:
             await self._done(await self._write_one(entry))
 
-    async def _handle_alone(self, entry: Entry) -> None:
+    async def _handle_alone(self, entry: StreamEntry) -> None:
         """Handle an entry that was delivered often, so that it is known whether the bridge dies of this one."""
         if await self._streams.begin_alone(entry) > MOST_DEATHS:
-            await self._done([Judged(entry, await self._writer.poison(entry))])
+            await self._done([Judged(entry, await self._deadly(entry))])
             await self._streams.end_alone(entry)
             return
         try:
             judged = await self._write_one(entry)
         finally:
-            await self._streams.end_alone(entry)  # this bridge lives; an outage or a stop is no fault of the entry
+            await self._streams.end_alone(entry)  # this bridge lives; an outage or a stop isn't the entry's fault
         await self._done(judged)
 
-    async def _write_one(self, entry: Entry) -> list[Judged]:
+    async def _deadly(self, entry: StreamEntry) -> Verdict:
+        """The verdict on an entry that bridges die of: a dead letter, or late if its job has ended, as it then has
+        nothing new to report. Of the message only the job's id is read."""
+        if (job_id := letter_job(entry.fields)) is not None:
+            job = (await self._store.run(known_jobs([job_id]))).get(job_id)
+            if isinstance(job, JobStatus) and job.state in FINAL:
+                return Ignored(LATE)
+        return Refused("NEVER_DONE", "bridge after bridge died while it handled this message alone")
+
+    async def _write_one(self, entry: StreamEntry) -> list[Judged]:
         """Store one entry; a dead letter if the database refuses it."""
         try:
             return await self._writer.write([entry])
-        except (*bad_rows.OUTAGE, *TROUBLE):
+        except NOT_THE_MESSAGE:
             raise
         except Exception as error:
             return [Judged(entry, Refused("CANNOT_BE_STORED", f"{type(error).__name__}: {error}"))]
-
-    # --- what is done
 
     async def _done(self, judged: Sequence[Judged]) -> None:
         """Acknowledge entries whose effect is committed, and write refused ones to the stream of dead letters. Entries
@@ -205,20 +210,17 @@ class Listener:
         judged = [each for each in judged if not isinstance(each.verdict, Unchecked)]
         if not judged:
             return
-        refused = [entry for entry, one in judged if isinstance(one, Refused)]
-        tasks = await self._writer.tasks_of({letter_job(entry.fields) for entry in refused}) if refused else {}
-        counts: Counter[str] = Counter()
+        refused = [(entry, one) for entry, one in judged if isinstance(one, Refused)]
+        named = {job_id for entry, _ in refused if (job_id := letter_job(entry.fields))}
+        jobs = await self._store.run(known_jobs(sorted(named))) if named else {}
         letters: dict[tuple[str, str], dict[str, str]] = {}  # by stream and id
-        for entry, one in judged:
-            if isinstance(one, Refused):
-                task = tasks.get(letter_job(entry.fields) or "")
-                letters[entry.stream, entry.id] = dead_letter(
-                    entry.stream, entry.id, entry.fields, one.reason, one.text, task
-                )
-                log.warning("message %s of %s is a dead letter: %s", entry.id, entry.stream, one.reason)
-                counts["dead_letters"] += 1
-            elif isinstance(one, Ignored):
-                counts[one.counter] += 1
+        for (stream, entry_id, fields), one in refused:
+            job = jobs.get(letter_job(fields) or "")
+            task = None if job is None else job.task
+            letters[stream, entry_id] = dead_letter(stream, entry_id, fields, one.reason, one.text, task)
+            log.warning("message %s of %s is a dead letter: %s", entry_id, stream, one.reason)
+        counts = Counter(one.counter for _, one in judged if isinstance(one, Ignored))
+        counts += Counter(dead_letters=len(letters))
         unwritten = await self._streams.acknowledge([entry for entry, _ in judged], letters, counts)
         if unwritten.waiting:
             log.warning("Redis has no memory for %d dead letters, which are tried again later", len(unwritten.waiting))

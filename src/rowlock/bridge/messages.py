@@ -1,7 +1,6 @@
 """The messages on the streams: builds requests, and parses progress and results. Without I/O.
 
-Stream fields are flat text; `options` of a request is JSON text. The formats are fixed (the page is
-docs/reference/worker-contract.md), so that workers can be written in any language.
+The formats are fixed by docs/reference/worker-contract.md, so that workers can be written in any language.
 """
 
 from __future__ import annotations
@@ -9,9 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rowlock.bridge.replies import size_of
 from rowlock.core.error_text import clean
@@ -22,12 +20,9 @@ from rowlock.store.engine.ids import valid_id
 REQUESTS, PROGRESS, RESULTS = "job.requests", "job.progress", "job.results"
 CANCELS, DEAD_LETTERS = "job.cancels", "job.deadletter"
 MAX_BYTES = 64 * 1024  # of one message
-LETTER_BYTES = 64 * 1024  # of one dead letter
-LETTER_REST = 4 * 1024  # of its fields beside `message`
-NAME_BYTES = 200  # of a field's name in a dead letter
 TEXT_BYTES = 1024  # of `phase` and `message`, as they are stored
+CODE_BYTES = 100  # of `errorCode`
 MAX_ATTEMPT = 2_000_000_000
-CONTRACT = {b"jobId", b"attempt", b"progress", b"phase", b"message", b"status", b"resultUri", b"checksum", b"errorCode"}
 STATUSES = ("SUCCEEDED", "FAILED", "CANCELLED")
 CHECKSUM = re.compile(r"(?:sha256:)?([0-9a-f]{64})", re.IGNORECASE)
 
@@ -42,8 +37,7 @@ class BadMessage(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressMessage(NamedTuple):
     """A worker reports that it has begun, or its progress."""
 
     job_id: str
@@ -53,8 +47,7 @@ class Progress:
     message: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class ResultMessage(NamedTuple):
     """A worker reports that a job has ended."""
 
     job_id: str
@@ -66,7 +59,7 @@ class Result:
     error_message: str | None
 
 
-Message = Progress | Result
+Message = ProgressMessage | ResultMessage
 
 
 # --- out
@@ -96,53 +89,48 @@ def request(job: Claimed, created_at: datetime, output_path: str | None, wanted:
                 inner |= {key: one for key, one in args.items() if key not in named}
             fields[name] = json.dumps(inner, ensure_ascii=False)
         else:
-            fields[name] = _flat(value(source))
+            sent = value(source)
+            if sent is not None and not isinstance(sent, str):
+                sent = json.dumps(sent, ensure_ascii=False)
+            fields[name] = sent or ""
     if job.attempt > 1:
         fields["attempt"] = str(job.attempt)
     return fields
 
 
-def _flat(value: Any) -> str:
-    """A value as the text of a stream field."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
 # --- in
 
 
-def progress(fields: Fields) -> Progress:
+def progress(fields: Fields) -> ProgressMessage:
     """A message of job.progress."""
     text = _texts(fields)
     job_id, attempt = _about(text)
     given = text.get("progress", "")
     if not re.fullmatch(r"\d{1,3}", given, re.ASCII) or int(given) > 100:
         raise BadMessage("BAD_FIELD", f"progress must be a whole number from 0 to 100, not {given!r:.50}")
-    return Progress(job_id, attempt, int(given), _short(text, "phase"), _short(text, "message"))
+    return ProgressMessage(job_id, attempt, int(given), _short(text, "phase"), _short(text, "message"))
 
 
-def result(fields: Fields) -> Result:
+def result(fields: Fields) -> ResultMessage:
     """A message of job.results."""
     text = _texts(fields)
     job_id, attempt = _about(text)
     status = text.get("status", "")
     if status not in STATUSES:
         raise BadMessage("BAD_FIELD", f"status must be one of {', '.join(STATUSES)}, not {status!r:.50}")
-    code = text.get("errorCode")
-    return Result(
+    return ResultMessage(
         job_id,
         attempt,
         status,  # type: ignore[arg-type]
         text.get("resultUri"),
         text.get("checksum"),
-        clean(code, 100) if code else None,
+        _short(text, "errorCode", CODE_BYTES),
         clean(text["errorMessage"]) if "errorMessage" in text else None,
     )
 
 
 def checksum(text: str) -> str | None:
-    """A SHA-256 in the form that is stored (`sha256:` and lower-case hex); None if the text is no SHA-256."""
+    """A SHA-256 in the form that is stored (`sha256:` and lower-case hex); None if the text isn't one."""
     found = CHECKSUM.fullmatch(text.strip())
     return None if found is None else f"sha256:{found[1].lower()}"
 
@@ -175,67 +163,10 @@ def _about(text: dict[str, str]) -> tuple[str, int | None]:
     return job_id, int(attempt)
 
 
-def _short(text: dict[str, str], name: str) -> str | None:
-    return clean(text[name], TEXT_BYTES) if name in text else None
-
-
-# --- dead letters
+def _short(text: dict[str, str], name: str, most: int = TEXT_BYTES) -> str | None:
+    return clean(text[name], most) if name in text else None
 
 
 def message_size(fields: Fields) -> int:
     """The bytes of a message: its fields with their names."""
     return sum(size_of(name) + size_of(value) for name, value in fields.items())
-
-
-def letter_job(fields: Fields) -> str | None:
-    """The job that a refused message names; None if it names none."""
-    return valid_id(fields.get(b"jobId", b"")[:100].decode("utf-8", "replace"))
-
-
-def dead_letter(
-    stream: str, entry: str, fields: Fields, reason: str, text: str, task: str | None = None
-) -> dict[str, str]:
-    """The fields of an entry of job.deadletter: the stream, id, job, type of job and size of the refused message, why
-    it was refused, and its fields, cut so that the letter has at most LETTER_BYTES."""
-    job_id = letter_job(fields)
-    letter = {"stream": stream, "entry": entry, "reason": reason, "text": clean(text, 1024)}
-    letter |= {"jobId": job_id} if job_id else {}
-    letter |= {"type": clean(task, NAME_BYTES)} if task else {}
-    return letter | {"size": str(message_size(fields)), "message": _shown(fields, LETTER_BYTES - LETTER_REST)}
-
-
-def without_copy(letter: Mapping[str, str]) -> dict[str, str]:
-    """A dead letter without its message, where Redis has no memory for it."""
-    said = f"{letter['text']} (Redis had no memory for a copy of the message)"
-    return {name: value for name, value in letter.items() if name != "message"} | {"text": said}
-
-
-def _shown(fields: Fields, room: int) -> str:
-    """The fields as JSON text of at most `room` bytes. Short fields are kept whole; long ones are cut, and if there are
-    too many fields, some are left out, but short ones of the contract only after all others."""
-    kept: dict[bytes, tuple[str, str]] = {}
-
-    def order(field: tuple[bytes, bytes]) -> tuple[bool, bool, int]:
-        length = len(field[0]) + len(field[1])
-        return length > TEXT_BYTES, field[0] not in CONTRACT, length
-
-    for name, value in sorted(fields.items(), key=order):
-        shown = _readable(name, NAME_BYTES)
-        left = room - _json_bytes(shown) - 8
-        if left < 2:
-            break
-        kept[name] = (shown, _readable(value, left))
-        room = left - _json_bytes(kept[name][1])
-    return json.dumps(dict(kept[name] for name in fields if name in kept), ensure_ascii=False)
-
-
-def _readable(data: bytes, room: int) -> str:
-    """Bytes as text that takes at most `room` bytes as JSON."""
-    text = data[:room].decode("utf-8", "backslashreplace")
-    while (size := _json_bytes(text)) > room:
-        text = text[: min(len(text) - 1, len(text) * room // size)]
-    return text
-
-
-def _json_bytes(text: str) -> int:
-    return len(json.dumps(text, ensure_ascii=False).encode())

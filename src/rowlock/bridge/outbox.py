@@ -20,7 +20,7 @@ from rowlock.store.engine.operation import Call, Steps, dialect, operation
 from rowlock.store.engine.records import moment, record
 from rowlock.store.engine.wake import wake_idle
 from rowlock.store.jobs import claim
-from rowlock.store.jobs.transitions import Keep, settle_under_fence
+from rowlock.store.jobs.settle import Keep, settle_under_fence
 from rowlock.store.sources import claim as sourced_claim
 
 
@@ -56,7 +56,7 @@ def publish(
     token: str, ranges: Sequence[Range], n: int, patience: float, created: dict[str, datetime]
 ) -> Steps[list[Claimed]]:
     """Claim up to `n` ready plain jobs for the stream, and write their requests. `created` gets the moment
-    at which each was created, where the engine tells it in the same statement; else `still_wanted` does."""
+    at which each was created, where the engine returns it in the same statement; else `still_wanted` does."""
     if n > 0 and ranges and (yield from dialect()).moves_in_one_statement:
         given = {"worker": UNREAD, "token": token, "lane": ranges, "n": n, "lease": WHILE_UNREAD, "patience": patience}
         rows = yield Call("publish", **given)
@@ -114,7 +114,6 @@ def mark_sent(sent: Sequence[tuple[str, str, str]]) -> Steps[None]:
 
 @operation(repeatable=True)
 def remove(ids: Sequence[int]) -> Steps[None]:
-    """Delete rows that are no longer needed."""
     yield Call("outbox_remove", gone=[(str(row_id),) for row_id in ids])
 
 
@@ -158,5 +157,4 @@ def cancel_asked(n: int) -> Steps[list[str]]:
 
 @operation(repeatable=True)
 def send_again(ids: Sequence[int]) -> Steps[None]:
-    """Have these requests sent once more."""
     yield Call("outbox_again", again=[(str(row_id),) for row_id in ids])

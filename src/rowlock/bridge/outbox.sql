@@ -36,14 +36,14 @@ SELECT 'cancel', asked.id, {now} FROM {rows:asked(id uuid)};
 SELECT {part:claimed}, CAST(j.lease_token AS text), j.locked_by, {time(j.created_at)}
 FROM {rows:asked(job_id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
-WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = {part:unread};
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND {part:unread};
 
 -- name: outbox_wanted
 -- When these jobs were created, if they are still unread under these leases: the bridge that claimed them has the rest.
 SELECT CAST(j.id AS text) AS id, {time(j.created_at)} AS created_at
 FROM {rows:asked(job_id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
-WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND j.locked_by = {part:unread};
+WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND {part:unread};
 
 -- name: outbox_take
 -- Take over messages that were not sent in time, oldest first: their bridge has died, or Redis was away. No other
@@ -97,7 +97,7 @@ SELECT count(*) AS number FROM {t}outbox WHERE kind = 'request';
 SELECT o.id, CAST(o.job_id AS text) AS job_id, CAST(o.token AS text) AS token, o.entry,
        -{seconds_until(o.sent_at)} AS age,
        (SELECT 1 FROM {t}jobs_live j
-        WHERE j.id = o.job_id AND j.lease_token = o.token AND j.locked_by = {part:unread}) IS NOT NULL AS waits
+        WHERE j.id = o.job_id AND j.lease_token = o.token AND {part:unread}) IS NOT NULL AS waits
 FROM {t}outbox o
 WHERE o.kind = 'request' AND o.sent_at < {after(:ago)} AND o.id > CAST(:id AS bigint)
 ORDER BY o.id

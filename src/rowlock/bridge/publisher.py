@@ -1,4 +1,4 @@
-"""Publisher: claims jobs that may start now, as a worker does, and appends their requests to job.requests.
+"""The publisher: claims jobs that may start now, as a worker does, and appends their requests to job.requests.
 
 One transaction claims the job and writes a row to the outbox; then the request is appended to the stream; then the row
 is marked as sent, unless an answer has removed it by then. If a bridge dies in between, another one sends the unmarked
@@ -17,15 +17,17 @@ from datetime import datetime
 
 from rowlock.bridge import outbox, reports
 from rowlock.bridge.messages import CANCELS, REQUESTS, request
-from rowlock.bridge.streams import TROUBLE, Streams, place_of, redis_failed
+from rowlock.bridge.streams import TROUBLE, Streams, place_of, redis_failed, redis_outage
 from rowlock.client.client import Client
+from rowlock.core.claiming.actions import ClaimResult
+from rowlock.core.claiming.ranges import Range, Sighting
 from rowlock.core.error_text import clean
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import decide
 from rowlock.core.redis_request import OUTPUT_NAME, REPLAYS, folder_name, output_name
 from rowlock.store import batches
-from rowlock.store.engine.outage import Outage
+from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import Store
 
 log = logging.getLogger("rowlock.bridge")
@@ -39,26 +41,37 @@ QUIET_SECONDS = 2.0  # after this long without an answer, a sent request is look
 
 
 class Publisher:
-    """Publishes claimed jobs. The claimer treats it as a worker with a slot for each request that may be unread."""
+    """Publishes claimed jobs. To the claimer it is the `Claims`, the `Room`, with a slot for each request that may be
+    unread, and the `Starter`."""
 
-    def __init__(self, app: Client, store: Store, streams: Streams, outage: Outage, bridge: str) -> None:
-        self._app, self._store, self._streams, self._outage = app, store, streams, outage
+    def __init__(self, app: Client, store: Store, streams: Streams, bridge: str) -> None:
+        self._app, self._store, self._streams, self.outage = app, store, streams, redis_outage(streams)
         self._settings = app.settings.redis
         self.worker_id, self.waiting, self.unsettled = bridge, 0, 0
         self.unread = 0
         self.arrived = asyncio.Event()
+        # The request and the name of the result file, by task.
         requests = {name: task.options.request for name, task in app.registry.elsewhere().items()}
-        # Of each task, what its requests carry and the name of its result file.
         self._wanted = {name: (wanted, output_name(wanted or REPLAYS)) for name, wanted in requests.items()}
         self._fresh: list[Claimed] = []  # claimed by this bridge and not yet in the stream
         self._fresh_since = 0.0  # when the oldest of them was claimed
-        self.created: dict[str, datetime] = {}  # when they were created, as far as the claim told it
+        self._created: dict[str, datetime] = {}  # when they were created, if the claim returned it
         self._sent: dict[str, tuple[str, str]] = {}  # in the stream and not yet marked: token and entry of each job
         self._mark_at = 0.0
         self._look_at = 0.0
         self._quiet_after = 0  # the row after which the next look for requests without an answer begins
 
-    # --- what the claimer sees
+    # --- what the claimer uses
+
+    def plain(self, token: str, ranges: Sequence[Range], n: int) -> Operation[list[Claimed]]:
+        """Claim plain jobs and write them to the outbox."""
+        return outbox.publish(token, ranges, n, self._settings.takeover_seconds, self._created)
+
+    def sourced(
+        self, token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int
+    ) -> Operation[ClaimResult]:
+        """Claim jobs of these sources, and plain ones in their turn, and write them to the outbox."""
+        return outbox.publish_sourced(token, sightings, order, plain, n, self._settings.takeover_seconds)
 
     @property
     def free(self) -> int:
@@ -80,19 +93,18 @@ class Publisher:
         try:
             while self._fresh:
                 await self._send_fresh()
+                await self._mark_in_time()
             await self._mark_in_time()
-            if time.monotonic() < self._look_at:
-                return self._until(self._look_at)
-            full = await self._send_left()
-            self._outage.worked()
+            if time.monotonic() >= self._look_at:
+                more = await self._send_left()
+                self.outage.worked()
+                if more:
+                    return 0.0
+                self._look_at = time.monotonic() + IDLE_SECONDS * random.uniform(0.8, 1.0)
         except TROUBLE as error:
-            return redis_failed(self._outage, "the publisher", error)
-        if not full:
-            self._look_at = time.monotonic() + IDLE_SECONDS * random.uniform(0.8, 1.0)
-        return 0.0 if full else self._until(self._look_at)
-
-    def _until(self, moment: float) -> float:
-        return max(0.0, (min(moment, self._mark_at) if self._sent else moment) - time.monotonic())
+            return redis_failed(self.outage, "the publisher", error)
+        next_at = min(self._look_at, self._mark_at) if self._sent else self._look_at
+        return max(0.0, next_at - time.monotonic())
 
     async def finish(self) -> None:
         """A last round, with all marks, so that no other bridge sends anything again. No round may be under way."""
@@ -101,16 +113,14 @@ class Publisher:
 
     async def _send_fresh(self) -> None:
         batch = self._fresh[:BATCH]
-        created = [self.created.get(job.id) for job in batch]
-        if None in created or time.monotonic() - self._fresh_since > FRESH_SECONDS:
+        if time.monotonic() - self._fresh_since > FRESH_SECONDS or any(job.id not in self._created for job in batch):
             outgoing = await self._store.run(outbox.still_wanted(batch))
         else:
-            outgoing = [outbox.Outgoing(job, at) for job, at in zip(batch, created, strict=True) if at is not None]
+            outgoing = [outbox.Outgoing(job, self._created[job.id]) for job in batch]
         await self._send(outgoing)
         del self._fresh[: len(batch)]
         for job in batch:
-            self.created.pop(job.id, None)
-        await self._mark_in_time()
+            self._created.pop(job.id, None)
 
     async def _send_left(self) -> bool:
         """Send rows that no bridge has sent in time; returns whether there may be more."""
@@ -120,49 +130,33 @@ class Publisher:
         asked = [(row.job_id, row.token) for row in left if row.token is not None]
         outgoing = await self._store.run(outbox.read(asked)) if asked else []
         await self._send(outgoing)
-        cancels = [row for row in left if row.kind == "cancel"]
-        await self._streams.add_many(CANCELS, [{"jobId": row.job_id} for row in cancels])
+        await self._streams.add_many(CANCELS, [{"jobId": row.job_id} for row in left if row.kind == "cancel"])
         await self._mark()
         wanted = {(out.job.id, out.job.token) for out in outgoing}
-        over = [row.id for row in left if row.kind == "cancel" or (row.job_id, row.token) not in wanted]
-        if over:
+        if over := [row.id for row in left if row.kind == "cancel" or (row.job_id, row.token) not in wanted]:
             await self._store.run(outbox.remove(over))
         return len(left) == BATCH
 
     async def _send(self, outgoing: Sequence[outbox.Outgoing]) -> None:
-        """Append requests to the stream. If one of them cannot be made, send each alone and end the job of the bad one:
+        """Append requests to the stream. If one of them can't be made, send each alone and end the job of the bad one:
         it must not hold up the others."""
-        try:
-            await self._add(outgoing)
+        if not outgoing:
             return
+        try:
+            entries = await self._streams.add_many(REQUESTS, list(self._requests(outgoing)))
         except TROUBLE:
             raise
         except Exception as error:
+            if len(outgoing) == 1:
+                await self._refuse(outgoing[0].job, error)
+                return
             log.warning("%d requests could not be sent together (%s); sending each alone", len(outgoing), error)
-        for out in outgoing:
-            try:
-                await self._add([out])
-            except TROUBLE:
-                raise
-            except Exception as error:
-                await self._refuse(out.job, error)
-
-    async def _add(self, outgoing: Sequence[outbox.Outgoing]) -> None:
-        if not outgoing:
+            for out in outgoing:
+                await self._send([out])
             return
-        entries = await self._streams.add_many(REQUESTS, list(self._requests(outgoing)))
         if not self._sent:
             self._mark_at = time.monotonic() + min(MARK_SECONDS, self._settings.takeover_seconds / 4)
         self._sent |= {out.job.id: (out.job.token, entry) for out, entry in zip(outgoing, entries, strict=True)}
-
-    async def _refuse(self, job: Claimed, error: Exception) -> None:
-        """End a job of which no request can be made."""
-        said = f"no request for a worker can be made of these arguments: {type(error).__name__}: {error}"
-        log.warning("Job %s is not published: %s", job.id, said)
-        end = Failed("INVALID_ARGUMENTS", clean(said), permanent=True)
-        await reports.settle(self._store, [Settlement(job, decide(job, end, 0.0))], [], self._app.keep)
-        if job.batch_id is not None:
-            await batches.end_after_commit(self._store, {job.batch_id})
 
     def _requests(self, outgoing: Sequence[outbox.Outgoing]) -> Iterator[dict[str, str]]:
         root = os.path.realpath(self._app.result_folder.path)
@@ -171,9 +165,19 @@ class Publisher:
             path = None if name is None else os.path.join(root, job.id, folder_name(job.attempt, job.token), name)
             yield request(job, created_at, path, wanted)
 
-    def answered(self, jobs: Iterable[Claimed]) -> None:
-        """Results of these jobs are stored, and their outbox rows are gone: they need no mark."""
-        for job in jobs:
+    async def _refuse(self, job: Claimed, error: Exception) -> None:
+        """End a job that no request can be made for."""
+        why = f"no request for a worker can be made of these arguments: {type(error).__name__}: {error}"
+        log.warning("Job %s is not published: %s", job.id, why)
+        end = Failed("INVALID_ARGUMENTS", clean(why), permanent=True)
+        await reports.settle(self._store, [Settlement(job, decide(job, end, 0.0))], [], self._app.keep)
+        if job.batch_id is not None:
+            await batches.end_after_commit(self._store, {job.batch_id})
+
+    def answered(self, ended: Iterable[Claimed], number: int) -> None:
+        """Reports on so many jobs are stored. Those that ended have no outbox row any more, and need no mark."""
+        self.unread = max(0, self.unread - number)
+        for job in ended:
             if (sent := self._sent.get(job.id)) is not None and sent[0] == job.token:
                 del self._sent[job.id]
 
@@ -194,29 +198,25 @@ class Publisher:
                 del self._sent[job_id]
         self._mark_at = time.monotonic() + min(MARK_SECONDS, self._settings.takeover_seconds / 4)
 
-    # --- counting
+    # --- requests without an answer
 
     async def count(self) -> float:
         """Read from the database how many requests are unanswered, as other bridges publish and listen as well."""
-        pending = len(self._fresh)
-        self.unread = max(await self._store.run(outbox.unread()), pending)
+        self.unread = max(await self._store.run(outbox.unread()), len(self._fresh))
         return COUNT_SECONDS if self.unread else IDLE_SECONDS
-
-    # --- requests without an answer
 
     async def look_after(self) -> float:
         """Send requests again that will get no answer: those that Redis has lost, and those that a worker acknowledged
         without a report. A request that is still waiting to be read is never sent again, however long it waits."""
         quiet = await self._store.run(outbox.quiet(self._quiet_after, BATCH, QUIET_SECONDS))
         self._quiet_after = quiet[-1].id if len(quiet) == BATCH else 0
-        over = [row.id for row in quiet if not row.waits]
-        if over:
+        if over := [row.id for row in quiet if not row.waits]:
             await self._store.run(outbox.remove(over))
         waiting = [row for row in quiet if row.waits]
         try:
             again = await self._lost(waiting) if waiting else []
         except TROUBLE as error:
-            return redis_failed(self._outage, "the publisher", error)
+            return redis_failed(self.outage, "the publisher", error)
         if again:
             log.warning("%d requests are sent again: Redis lost them, or workers did not answer them", len(again))
             await self._store.run(outbox.send_again(again))
@@ -233,13 +233,10 @@ class Publisher:
             place, silent = place_of(row.entry), row.age > self._settings.lease_seconds
             if not is_there:  # Redis lost it in a restart, or it was trimmed or deleted
                 lost = silent or place > last
-            else:
+            else:  # silent, read by a group, and pending in none: acknowledged without a report
                 have_read = [group.name for group in groups if place_of(group.last_delivered) >= place]
-                lost = silent and await self._acknowledged(row.entry, have_read)
+                lost = silent and bool(have_read)
+                lost = lost and not any([await self._streams.pending(REQUESTS, name, row.entry) for name in have_read])
             if lost:
                 again.append(row.id)
         return again
-
-    async def _acknowledged(self, entry: str, groups: Sequence[str]) -> bool:
-        """Whether a group has read this entry, and it is pending in none."""
-        return bool(groups) and not any([await self._streams.pending(REQUESTS, group, entry) for group in groups])

@@ -1,10 +1,10 @@
-"""Replies of Redis, read in bounded memory, whatever a stranger has written to a stream.
+"""Reads replies of Redis in bounded memory, whatever a stranger has written to a stream.
 
 The parser of redis-py holds a whole reply in memory, several times over. This one discards while it reads: of the long
 strings of one array, such as the fields of an entry, it keeps as many bytes as a message may have, of an array with too
-many elements the first ones, and after BUDGET bytes of one reply nothing more. What it discarded can be seen: `Cut`
-knows the length, and UNREAD stands for a string that was skipped only because the reply was too large; its entry can be
-read again. A reply with one entry of each stream is never too large, whatever the entries have.
+many elements the first ones, and after BUDGET bytes of one reply nothing more. It leaves a trace of what it discarded:
+`Cut` knows the length, and UNREAD replaces a string that was skipped only because the reply was too large; its entry
+can be read again. A reply with one entry of each stream is never too large, whatever the entries contain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class Cut(bytes):
 
     @classmethod
     def of(cls, kept: bytes, size: int) -> Cut:
-        """A string of which this beginning is kept."""
         made = cls(kept)
         made.size = size
         return made
@@ -55,15 +54,13 @@ class BoundedParser(BaseParser):
         self._buffer, self._at, self._budget, self._room = b"", 0, 0, 0
 
     def on_connect(self, connection: Any) -> None:
-        """The connection is open."""
         self._stream, self._buffer, self._at = connection._reader, b"", 0
 
     def on_disconnect(self) -> None:
-        """The connection is closed."""
         self._stream = None
 
     async def can_read(self) -> bool:
-        """Whether bytes that nobody asked for lie here, or the server has closed: the pool then connects anew."""
+        """Whether there are bytes that nobody asked for, or the server has closed: the pool then connects anew."""
         if self._stream is None:
             raise OSError("the connection is closed")
         waiting: Any = self._stream

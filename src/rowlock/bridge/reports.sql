@@ -4,21 +4,20 @@
 -- Of these jobs, the ones whose lease Redis or a worker behind it holds.
 SELECT {part:claimed}, CAST(lease_token AS text), locked_by
 FROM {t}jobs_live
-WHERE id {in:asked(id uuid)} AND state = 'running'
-  AND locked_by IN {part:behind_redis};
+WHERE id {in:asked(id uuid)} AND state = 'running' AND published IS NOT NULL;
 
 -- name: hear
 -- Progress of jobs behind Redis, if they are still held under these leases. The first message starts the attempt and
 -- gives its lease an end; each further one renews it. Progress does not go back: messages may be read in another order
 -- than they were sent.
 UPDATE {t}jobs_live
-SET started_at = CASE WHEN locked_by = {part:unread} THEN {now} ELSE started_at END,
-    locked_by = 'redis-read', heartbeat_at = {now}, lease_expires_at = {after(:lease)},
+SET started_at = CASE WHEN published = 'unread' THEN {now} ELSE started_at END,
+    published = 'read', locked_by = 'redis-read', heartbeat_at = {now}, lease_expires_at = {after(:lease)},
     progress = {greatest(coalesce({t}jobs_live.progress, 0), told.progress)},
     phase = told.phase, message = told.message, updated_at = {now}
 FROM {rows:told(id uuid, token uuid, progress int, phase text, message text)}
 WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND {computed(state)} = 'running'
-  AND locked_by IN {part:behind_redis}
+  AND published IS NOT NULL
 RETURNING CAST({t}jobs_live.id AS text) AS id;
 
 -- name: succeed_remote [postgres]
@@ -64,6 +63,6 @@ WHERE {t}jobs_live.id = named.id AND lease_token = named.token AND {computed(sta
 -- name: remote_cancels
 -- Jobs behind Redis whose cancel was requested by the flag alone, which rowlock.cancel in SQL sets.
 SELECT CAST(id AS text) AS id FROM {t}jobs_live
-WHERE state = 'running' AND locked_by IN {part:behind_redis} AND cancel_requested_at IS NOT NULL
+WHERE state = 'running' AND published IS NOT NULL AND cancel_requested_at IS NOT NULL
 ORDER BY id
 LIMIT :n;

@@ -1,4 +1,4 @@
-"""Decides what to do with a message, given what the database knows about its job. Without I/O.
+"""Decides what to do with a worker's message, given what the database knows about its job. Without I/O.
 
 A message counts only for the attempt that it belongs to. A successful result proves its attempt by naming a file in
 that attempt's folder, which acts as the fence. Other messages may carry `attempt`. Without it they count only while the
@@ -8,11 +8,10 @@ first attempt runs, because later they might be late messages of an older attemp
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from typing import NamedTuple
 
-from rowlock.bridge.messages import Message, Progress, Result
-from rowlock.bridge.reports import Known
+from rowlock.bridge.messages import Message, ProgressMessage, ResultMessage
 from rowlock.client.results.results import INVALID_PATH, OutsideOfFolder
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Succeeded
@@ -25,79 +24,82 @@ ACCEPTED = "accepted"
 FOLDER = re.compile(r"\d+-[0-9a-f]{8}")
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class JobStatus(NamedTuple):
+    """A job that no worker behind Redis holds."""
+
+    task: str
+    state: State
+
+
+class Heard(NamedTuple):
     """Store this progress."""
 
     job: Claimed
-    message: Progress
+    message: ProgressMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """Settle the attempt with this end; a success with a `file` only if the file exists and matches its checksum."""
 
     job: Claimed
     end: AttemptEnd
     file: str | None = None  # path relative to the results folder
-    checksum: str | None = None  # as the worker reported it
+    checksum: str = ""  # as the worker reported it
 
 
-@dataclass(frozen=True, slots=True)
-class Ignored:
+class Ignored(NamedTuple):
     """Increase a counter, and do nothing else."""
 
     counter: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """Add the message to the stream of dead letters."""
 
     reason: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unchecked:
-    """Leave the message unacknowledged: its file cannot be read now. Redis delivers it again after a while."""
+class Unchecked(NamedTuple):
+    """Leave the message unacknowledged: its file can't be read now. Redis delivers it again after a while."""
 
     error: str
 
 
 Verdict = Heard | Ended | Ignored | Refused | Unchecked
+Jobs = Mapping[str, Claimed | JobStatus]  # by id; `Claimed` if the stream or a worker behind Redis holds the lease
 Parts = Callable[[str], list[str]]  # ResultFolder.parts
 
 
-def verdict(message: Message, known: Known, needs_file: Callable[[str], bool], parts: Parts) -> Verdict:
-    """What to do with a message. `needs_file` says whether the jobs of a task write a file."""
-    job = known.held.get(message.job_id)
+def verdict(message: Message, jobs: Jobs, fileless: Set[str], parts: Parts) -> Verdict:
+    """What to do with a message. `fileless` are the tasks whose jobs write no file."""
+    job = jobs.get(message.job_id)
     if job is None:
-        return _not_held(message, known)
+        return Refused("UNKNOWN_JOB", f"there is no job {message.job_id}")
+    if isinstance(job, JobStatus):
+        if job.state in FINAL:
+            return Ignored(LATE)
+        if job.state is State.RUNNING:
+            return Refused("NOT_REMOTE", f"job {message.job_id} ({job.task}) is run by a worker of this app")
+        return Ignored(STALE)  # the attempt was lost, and the next is not published yet
     if message.attempt is not None and message.attempt != job.attempt:
         return Ignored(STALE)
     sure = message.attempt is not None or job.attempt == 1
-    if isinstance(message, Progress):
+    if isinstance(message, ProgressMessage):
         return Heard(job, message) if sure else Ignored(STALE)
-    if message.status == "SUCCEEDED" and needs_file(job.task):
-        return _with_file(message, job, parts, sure)
+    if message.status == "SUCCEEDED" and job.task not in fileless:
+        return _success_with_file(message, job, parts, sure)
     if not sure:
         return Refused("NO_ATTEMPT", f"attempt {job.attempt} is running, and the message has no field `attempt`")
-    return Ended(job, _end(message))
+    if message.status == "SUCCEEDED":
+        return Ended(job, Succeeded())
+    if message.status == "CANCELLED":
+        return Ended(job, Cancelled())
+    code, text = message.error_code or "FAILED", message.error_message or "the worker reported no message"
+    return Ended(job, Failed(code, text))
 
 
-def _not_held(message: Message, known: Known) -> Verdict:
-    standing = known.others.get(message.job_id)
-    if standing is None:
-        return Refused("UNKNOWN_JOB", f"there is no job {message.job_id}")
-    if standing.state in FINAL:
-        return Ignored(LATE)
-    if standing.state is State.RUNNING:
-        return Refused("NOT_REMOTE", f"job {message.job_id} ({standing.task}) is run by a worker of this app")
-    return Ignored(STALE)  # the attempt was lost, and the next is not published yet
-
-
-def _with_file(message: Result, job: Claimed, parts: Parts, sure: bool) -> Verdict:
+def _success_with_file(message: ResultMessage, job: Claimed, parts: Parts, sure: bool) -> Verdict:
     """The verdict on a success, whose file must be in the folder of the running attempt."""
     inside = f"{job.id}/{folder_name(job.attempt, job.token)}"
     try:
@@ -110,13 +112,5 @@ def _with_file(message: Result, job: Claimed, parts: Parts, sure: bool) -> Verdi
         return Ignored(STALE)  # the folder of another attempt
     if not sure:
         return Refused("NO_ATTEMPT", f"attempt {job.attempt} is running, and resultUri is not in its folder")
-    said = "no resultUri" if message.uri is None else f"resultUri {message.uri!r:.200}"
-    return Ended(job, Failed(INVALID_PATH, f"{said} is not a file below {inside}", permanent=True))
-
-
-def _end(message: Result) -> AttemptEnd:
-    if message.status == "SUCCEEDED":
-        return Succeeded()
-    if message.status == "CANCELLED":
-        return Cancelled()
-    return Failed(message.error_code or "FAILED", message.error_message or "the worker reported no message")
+    named = "no resultUri" if message.uri is None else f"resultUri {message.uri!r:.200}"
+    return Ended(job, Failed(INVALID_PATH, f"{named} is not a file below {inside}", permanent=True))

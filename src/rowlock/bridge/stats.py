@@ -1,4 +1,4 @@
-"""Counts of the Redis streams, for `rowlock stats` and for the metrics of a bridge."""
+"""Numbers of the Redis streams, for `rowlock stats` and for the metrics of a bridge."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from dataclasses import dataclass
 
 from rowlock.bridge import outbox
 from rowlock.bridge.messages import DEAD_LETTERS, PROGRESS, REQUESTS, RESULTS
-from rowlock.bridge.streams import COUNTERS, GROUP, TROUBLE, Streams
+from rowlock.bridge.streams import COUNTERS, GROUP, Streams
 from rowlock.client.client import Client
 from rowlock.signals.metrics import Sample, Samples
-
-READ_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamNumbers:
-    """One consumer group of a stream."""
-
     stream: str
     group: str
     lag: int | None  # entries that the group has not read; None: Redis does not know
@@ -36,12 +32,12 @@ class BridgeNumbers:
 
 async def numbers(app: Client, streams: Streams) -> BridgeNumbers:
     """Read the counts from Redis and from the outbox in the database."""
-    found = []
-    for name in (REQUESTS, PROGRESS, RESULTS):
-        ours = () if name == REQUESTS else (GROUP,)
-        for group in await streams.groups(name):
-            if not ours or group.name in ours:
-                found.append(StreamNumbers(name, group.name, group.lag, group.pending))
+    found = [
+        StreamNumbers(name, group.name, group.lag, group.pending)
+        for name in (REQUESTS, PROGRESS, RESULTS)
+        for group in await streams.groups(name)
+        if name == REQUESTS or group.name == GROUP
+    ]
     counters = await streams.redis.hgetall(streams.key(COUNTERS))
     return BridgeNumbers(
         streams=tuple(found),
@@ -51,29 +47,12 @@ async def numbers(app: Client, streams: Streams) -> BridgeNumbers:
     )
 
 
-class BridgeMeter:
-    """Asks Redis every few seconds, so that a scrape waits for nothing."""
-
-    def __init__(self, app: Client, streams: Streams) -> None:
-        self._app, self._streams = app, streams
-        self._found: Samples = {}
-
-    async def round(self) -> float:
-        """One reading; without Redis there are no numbers. Returns the delay before the next."""
-        try:
-            found = await numbers(self._app, self._streams)
-        except TROUBLE:
-            self._found = {}
-            return READ_SECONDS
-        lag = Counter[str]()
-        for one in found.streams:
-            lag[one.stream] += one.lag or 0
-        self._found = {
-            "rowlock_bridge_lag_entries": [Sample((stream,), entries) for stream, entries in sorted(lag.items())],
-            "rowlock_deadletter_entries": [Sample((), found.dead_letters)],
-        }
-        return READ_SECONDS
-
-    def samples(self) -> Samples:
-        """The numbers of the last reading."""
-        return self._found
+def samples(found: BridgeNumbers) -> Samples:
+    """The metrics of a bridge."""
+    lag = Counter[str]()
+    for one in found.streams:
+        lag[one.stream] += one.lag or 0
+    return {
+        "rowlock_bridge_lag_entries": [Sample((stream,), entries) for stream, entries in sorted(lag.items())],
+        "rowlock_deadletter_entries": [Sample((), found.dead_letters)],
+    }

@@ -5,15 +5,17 @@ Works with Redis and Valkey. Nothing here decides anything about a job.
 
 from __future__ import annotations
 
-import re
+import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from rowlock.bridge.messages import DEAD_LETTERS, MAX_BYTES, PROGRESS, RESULTS, Fields, message_size, without_copy
+from rowlock.bridge.dead_letters import without_copy
+from rowlock.bridge.messages import DEAD_LETTERS, MAX_BYTES, PROGRESS, RESULTS, Fields, message_size
 from rowlock.bridge.replies import UNREAD, BoundedParser
 from rowlock.core.config import RedisSettings
+from rowlock.core.error_text import scrub
 from rowlock.core.errors import ConfigError
 from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import redact
@@ -33,6 +35,8 @@ try:
 except ImportError as error:
     raise ConfigError('the Redis bridge needs a package: pip install "rowlock[redis]"') from error
 
+log = logging.getLogger("rowlock.bridge")
+
 GROUP = "rowlock"
 COUNTERS = "job.bridge"  # a hash: how many messages were accepted, ignored, …
 ALONE = "job.alone"  # a hash: how many bridges began to handle a suspect message alone and did not live to its end
@@ -46,7 +50,7 @@ TROUBLE = (RedisError, OSError)
 REFUSED = (AuthenticationError, NoPermissionError)
 
 
-class Entry(NamedTuple):
+class StreamEntry(NamedTuple):
     """One entry of a stream, without the prefix in the stream's name."""
 
     stream: str
@@ -57,13 +61,11 @@ class Entry(NamedTuple):
 class Unwritten(NamedTuple):
     """What a Redis without memory did not take."""
 
-    waiting: Sequence[Entry]  # refused messages that stay unacknowledged until there is memory for their letters
+    waiting: Sequence[StreamEntry]  # refused messages that stay unacknowledged until there is memory for their letters
     lost: Sequence[Mapping[str, str]]  # letters of large messages, which were acknowledged and deleted to make room
 
 
 class Group(NamedTuple):
-    """The state of a consumer group of a stream."""
-
     name: str
     pending: int
     last_delivered: str
@@ -93,14 +95,12 @@ class Streams:
                 retry_on_error=[ReadOnlyError],
             )
         except ValueError as error:
-            raise ConfigError(f"redis.url = {self.place}: {without_secrets(str(error))}") from None
+            raise ConfigError(f"redis.url = {self.place}: {scrub(str(error))}") from None
 
     def key(self, name: str) -> str:
-        """A stream's name with the prefix."""
         return self._prefix + name
 
     async def close(self) -> None:
-        """Close the connections."""
         await self.redis.aclose()
 
     # --- our own groups
@@ -115,7 +115,7 @@ class Streams:
                 if not str(error).startswith("BUSYGROUP"):
                     raise
 
-    async def read(self, count: int, again: Mapping[str, str] | None = None) -> list[Entry]:
+    async def read(self, count: int, again: Mapping[str, str] | None = None) -> list[StreamEntry]:
         """Up to `count` entries of each stream: new ones, or those that this consumer was given and has not
         acknowledged, after these ids (`again`). Waits up to BLOCK_MS for new ones."""
         streams = {self.key(name): again[name] if again is not None else ">" for name in (PROGRESS, RESULTS)}
@@ -123,18 +123,18 @@ class Streams:
         answer = await self.redis.xreadgroup(GROUP, self.consumer, streams, count=count, block=block)
         return [entry for name, entries in answer or () for entry in self._entries(name, entries)]
 
-    async def take_over(self, name: str, idle: float, count: int) -> list[Entry]:
+    async def take_over(self, name: str, idle: float, count: int) -> list[StreamEntry]:
         """Take over entries that another consumer was given and has not acknowledged or kept for `idle` seconds."""
         start: Any = "0-0"
         while True:
-            # One call looks at a part of what is pending: entries of living bridges may lie before those of dead ones.
+            # One call looks at a part of what is pending: entries of living bridges may come before those of dead ones.
             start, entries, *_ = await self.redis.xautoclaim(
                 self.key(name), GROUP, self.consumer, min_idle_time=int(idle * 1000), start_id=start, count=count
             )
             if entries or start == b"0-0":
                 return self._entries(self.key(name).encode(), entries)
 
-    async def deliveries(self, name: str, entries: Sequence[Entry]) -> dict[str, int]:
+    async def deliveries(self, name: str, entries: Sequence[StreamEntry]) -> dict[str, int]:
         """How often these entries, in their order and pending of this consumer, were delivered, to any consumer."""
         rows = await self.redis.xpending_range(
             self.key(name),
@@ -146,33 +146,35 @@ class Streams:
         )
         return {row["message_id"].decode(): int(row["times_delivered"]) for row in rows}
 
-    async def keep(self, entries: Sequence[Entry]) -> None:
+    async def keep(self, entries: Sequence[StreamEntry]) -> None:
         """Start the time anew after which others may take over these entries, which this consumer was given."""
-        for name in sorted({entry.stream for entry in entries}):
-            ids = [entry.id for entry in entries if entry.stream == name]
-            # With JUSTID this counts as no delivery. What was acknowledged meanwhile is left out by Redis.
+        for name, ids in _by_stream(entries).items():
+            # With JUSTID this doesn't count as a delivery. Redis leaves out what was acknowledged meanwhile.
             await self.redis.xclaim(self.key(name), GROUP, self.consumer, 0, ids, justid=True)
 
-    async def begin_alone(self, entry: Entry) -> int:
+    async def begin_alone(self, entry: StreamEntry) -> int:
         """Note that this bridge handles an entry alone; returns how many bridges noted that and no end of it, with this
         one."""
         return int(await self.redis.hincrby(self.key(ALONE), f"{entry.stream} {entry.id}", 1))
 
-    async def end_alone(self, entry: Entry) -> None:
+    async def end_alone(self, entry: StreamEntry) -> None:
         """Note that a bridge has lived through an entry that it handled alone."""
         await self.redis.hdel(self.key(ALONE), f"{entry.stream} {entry.id}")
 
-    def _entries(self, key: bytes, entries: Sequence[Any]) -> list[Entry]:
+    def _entries(self, key: bytes, entries: Sequence[Any]) -> list[StreamEntry]:
         """The entries of one stream, up to the first one that was not read whole because the reply was too large."""
         if entries and _unread(*entries[-1]):  # once a reply is too large, all of its rest is unread
             self.cut = True
             entries = entries[: next(n for n, one in enumerate(entries) if _unread(*one))]
-        # An entry that was trimmed while it was pending has no fields; Redis before 7 does not even tell its id.
+        # An entry that was trimmed while it was pending has no fields; Redis before 7 doesn't even send its id.
         name = key.decode().removeprefix(self._prefix)
-        return [Entry(name, entry_id.decode(), fields or {}) for entry_id, fields in entries if entry_id is not None]
+        return [StreamEntry(name, one.decode(), fields or {}) for one, fields in entries if one is not None]
 
     async def acknowledge(
-        self, entries: Sequence[Entry], letters: Mapping[tuple[str, str], Mapping[str, str]], counts: Mapping[str, int]
+        self,
+        entries: Sequence[StreamEntry],
+        letters: Mapping[tuple[str, str], Mapping[str, str]],
+        counts: Mapping[str, int],
     ) -> Unwritten:
         """In one Redis transaction: add the dead letters (by stream and id of their entries), increase the counters,
         and acknowledge these entries. If Redis has no memory for the copies of messages, the letters have none. If it
@@ -188,36 +190,33 @@ class Streams:
         refused = [entry for entry in entries if (entry.stream, entry.id) in letters]
         large = [entry for entry in refused if message_size(entry.fields) > MAX_BYTES]
         waiting = [entry for entry in refused if message_size(entry.fields) <= MAX_BYTES]
-        await self._make_room([entry for entry in entries if entry not in waiting])
+        await self._write([entry for entry in entries if entry not in waiting], (), {}, delete=True)
+        lost = [small[entry.stream, entry.id] for entry in large]
         try:
-            await self._write((), [small[entry.stream, entry.id] for entry in large], {})
+            await self._write((), lost, {})
         except OutOfMemoryError:
-            return Unwritten(waiting, [small[entry.stream, entry.id] for entry in large])
+            return Unwritten(waiting, lost)
         return Unwritten(waiting, ())
 
     async def _write(
-        self, entries: Sequence[Entry], letters: Iterable[Mapping[str, str]], counts: Mapping[str, int]
+        self,
+        entries: Sequence[StreamEntry],
+        letters: Iterable[Mapping[str, str]],
+        counts: Mapping[str, int],
+        delete: bool = False,
     ) -> None:
+        """One transaction. With `delete`, acknowledged entries that no other group may still have to read are
+        deleted."""
         pipe = self.redis.pipeline(transaction=True)
         for letter in letters:
             pipe.xadd(self.key(DEAD_LETTERS), letter, maxlen=MOST_LETTERS, approximate=True)
         for name, number in counts.items():
             pipe.hincrby(self.key(COUNTERS), name, number)
-        self._add_acknowledgements(pipe, entries)
+        for name, ids in _by_stream(entries).items():
+            pipe.xack(self.key(name), GROUP, *ids)
+            if delete and [group.name for group in await self.groups(name)] == [GROUP]:
+                pipe.xdel(self.key(name), *ids)
         await pipe.execute()
-
-    async def _make_room(self, entries: Sequence[Entry]) -> None:
-        """Acknowledge these entries, and delete those that no other group may still have to read."""
-        pipe = self.redis.pipeline(transaction=True)
-        self._add_acknowledgements(pipe, entries)
-        for name in sorted({entry.stream for entry in entries}):
-            if [group.name for group in await self.groups(name)] == [GROUP]:
-                pipe.xdel(self.key(name), *[entry.id for entry in entries if entry.stream == name])
-        await pipe.execute()
-
-    def _add_acknowledgements(self, pipe: Any, entries: Sequence[Entry]) -> None:
-        for name in sorted({entry.stream for entry in entries}):
-            pipe.xack(self.key(name), GROUP, *[entry.id for entry in entries if entry.stream == name])
 
     # --- out
 
@@ -229,7 +228,6 @@ class Streams:
         return [entry.decode() for entry in await pipe.execute()]
 
     async def has_entries(self, name: str, ids: Sequence[str]) -> list[bool]:
-        """Whether each of these entries is in the stream."""
         there: list[bool] = []
         for start in range(0, len(ids), LOOKED_UP):
             pipe = self.redis.pipeline(transaction=False)
@@ -247,7 +245,6 @@ class Streams:
         return str(found["last-generated-id"].decode())
 
     async def groups(self, name: str) -> list[Group]:
-        """Every consumer group of a stream."""
         try:
             rows = await self.redis.xinfo_groups(self.key(name))
         except ResponseError:  # there is no such stream
@@ -282,7 +279,7 @@ async def opened_streams(settings: RedisSettings) -> AsyncIterator[Streams]:
     try:
         yield streams
     except TROUBLE as error:
-        raise ConfigError(f"Redis at {streams.place}: {without_secrets(str(error))}") from None
+        raise ConfigError(f"Redis at {streams.place}: {scrub(str(error))}") from None
     finally:
         await streams.close()
 
@@ -291,15 +288,24 @@ def _unread(entry_id: bytes | None, fields: Mapping[bytes, bytes] | None) -> boo
     return entry_id is UNREAD or (fields is not None and any(value is UNREAD for value in fields.values()))
 
 
+def _by_stream(entries: Sequence[StreamEntry]) -> dict[str, list[str]]:
+    """The ids of these entries, by stream."""
+    ids: dict[str, list[str]] = {}
+    for entry in entries:
+        ids.setdefault(entry.stream, []).append(entry.id)
+    return ids
+
+
+def redis_outage(streams: Streams) -> Outage:
+    """A new record of outages of Redis. Publisher and listener each have one, because a publisher with nothing to send
+    succeeds without asking Redis."""
+    return Outage(of=f"Redis at {streams.place}", logger=log)
+
+
 def redis_failed(outage: Outage, part: str, error: BaseException) -> float:
     """Note that Redis could not be used; returns the seconds to wait before the next try."""
-    outage.failed(part, without_secrets(f"{type(error).__name__}: {error}"))
+    outage.failed(part, scrub(f"{type(error).__name__}: {error}"))
     return outage.pause
-
-
-def without_secrets(text: str) -> str:
-    """A text in which URLs have no user and password."""
-    return re.sub(r"//[^@\s]*@", "//***@", text)
 
 
 def place_of(entry: str) -> tuple[int, int]:

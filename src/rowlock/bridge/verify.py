@@ -1,7 +1,7 @@
 """Sends the test vectors of the worker contract to a live worker, and checks its answers.
 
-It uses only Redis and the results folder, no database; to the worker it looks like a bridge. No bridge may read the
-streams meanwhile, because it would take the answers for dead letters.
+It needs only Redis and the results folder, not the database. No bridge may read the streams meanwhile, because it would
+make dead letters of the answers.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from rowlock.bridge import messages
-from rowlock.bridge.messages import PROGRESS, REQUESTS, RESULTS, BadMessage, Progress, Result
+from rowlock.bridge.messages import PROGRESS, REQUESTS, RESULTS, BadMessage, Message, ProgressMessage, ResultMessage
 from rowlock.bridge.streams import Streams
 from rowlock.client.results.folder import ResultFolder
 from rowlock.store.engine.ids import new_id
@@ -47,8 +47,6 @@ class Case:
 
 @dataclass(slots=True)
 class Verifier:
-    """Sends requests and checks the answers."""
-
     streams: Streams
     folder: ResultFolder
     job_type: str
@@ -57,22 +55,23 @@ class Verifier:
     _played: dict[str, Case] = field(default_factory=dict)
 
     async def play(self) -> list[Checked]:
-        """Every vector, in order."""
         text = resources.files("rowlock.bridge").joinpath("vectors", "requests.json").read_text("utf-8")
-        return [await self._one(vector) for vector in json.loads(text)]
+        return [Checked(vector["name"], await self._try(vector)) for vector in json.loads(text)]
 
-    async def _one(self, vector: Mapping[str, Any]) -> Checked:
-        name, expect = vector["name"], vector["expect"]
-        case = self._again(vector["repeat"]) if "repeat" in vector else self._new(vector)
-        self._played[name] = case
+    async def _try(self, vector: Mapping[str, Any]) -> list[str]:
+        """Send the request of a vector; returns the worker's mistakes."""
+        case = self._played[vector["name"]] = self._case(vector)
         since = {stream: await self.streams.last_id(stream) for stream in (PROGRESS, RESULTS)}
         if "garbage" in vector:
             await self.streams.add_many(REQUESTS, [vector["garbage"]])
         await self.streams.add_many(REQUESTS, [case.fields])
         answers, mistakes = await self._answers(case, since)
-        return Checked(name, mistakes + list(self._judge(case, expect, answers)))
+        return mistakes + self._judge(case, vector["expect"], answers)
 
-    def _new(self, vector: Mapping[str, Any]) -> Case:
+    def _case(self, vector: Mapping[str, Any]) -> Case:
+        if "repeat" in vector:
+            old = self._played[vector["repeat"]]
+            return replace(old, before=old.path.read_bytes() if old.path.exists() else None)
         job_id, wanted = new_id(), vector["request"]
         root = os.path.realpath(self.folder.path)
         path = Path(root, job_id, f"{wanted.get('attempt', 1)}-00c0ffee", "result")
@@ -87,24 +86,20 @@ class Verifier:
             case.before = path.read_bytes()
         return case
 
-    def _again(self, name: str) -> Case:
-        old = self._played[name]
-        return Case(old.job_id, old.path, old.fields, old.path.read_bytes() if old.path.exists() else None)
-
-    async def _answers(self, case: Case, since: Mapping[str, str]) -> tuple[list[Progress | Result], list[str]]:
-        """The worker's messages about this job, until SETTLE_SECONDS after its result."""
+    async def _answers(self, case: Case, since: Mapping[str, str]) -> tuple[list[Message], list[str]]:
+        """The worker's messages about this job, until SETTLE_SECONDS after its result, and mistakes in them."""
         deadline = time.monotonic() + self.seconds
-        found, mistakes = await self._read(case, since)
-        while not any(isinstance(one, Result) for one in found) and time.monotonic() < deadline:
-            await asyncio.sleep(POLL_SECONDS)
+        while True:
             found, mistakes = await self._read(case, since)
-        if not any(isinstance(one, Result) for one in found):
-            return found, [*mistakes, f"no result within {self.seconds:g} s"]
-        await asyncio.sleep(SETTLE_SECONDS)
-        return await self._read(case, since)
+            if any(isinstance(one, ResultMessage) for one in found):
+                await asyncio.sleep(SETTLE_SECONDS)
+                return await self._read(case, since)
+            if time.monotonic() >= deadline:
+                return found, [*mistakes, f"no result within {self.seconds:g} s"]
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _read(self, case: Case, since: Mapping[str, str]) -> tuple[list[Progress | Result], list[str]]:
-        found: list[Progress | Result] = []
+    async def _read(self, case: Case, since: Mapping[str, str]) -> tuple[list[Message], list[str]]:
+        found: list[Message] = []
         mistakes: list[str] = []
         for stream, parse in ((PROGRESS, messages.progress), (RESULTS, messages.result)):
             for _, fields in await self.streams.redis.xrange(self.streams.key(stream), min=f"({since[stream]}"):
@@ -117,10 +112,10 @@ class Verifier:
                     found.append(message)
         return found, mistakes
 
-    def _judge(self, case: Case, expect: Mapping[str, Any], answers: list[Progress | Result]) -> list[str]:
+    def _judge(self, case: Case, expect: Mapping[str, Any], answers: list[Message]) -> list[str]:
         mistakes = []
-        results = [one for one in answers if isinstance(one, Result)]
-        if expect.get("progress") and not any(isinstance(one, Progress) for one in answers):
+        results = [one for one in answers if isinstance(one, ResultMessage)]
+        if expect.get("progress") and not any(isinstance(one, ProgressMessage) for one in answers):
             mistakes.append("no message on job.progress: the job would not become RUNNING and would have no lease")
         wanted = int(expect.get("attempt", 1))
         if wanted > 1 and any(one.attempt != wanted for one in answers):
@@ -134,7 +129,7 @@ class Verifier:
             mistakes.append("the file at outputPath was changed")
         return mistakes
 
-    def _judge_result(self, case: Case, expect: Mapping[str, Any], one: Result) -> list[str]:
+    def _judge_result(self, case: Case, expect: Mapping[str, Any], one: ResultMessage) -> list[str]:
         mistakes = []
         if one.status != expect.get("status", one.status):
             mistakes.append(f"status is {one.status}, not {expect['status']} ({one.error_code}: {one.error_message})")

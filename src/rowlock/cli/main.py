@@ -32,7 +32,9 @@ app = Verbs()
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        from rowlock.client.version import __version__  # imported here: it reads the metadata of the installed packages
+        from rowlock.client.settings import (
+            __version__,  # imported here: it reads the metadata of the installed packages
+        )
 
         print(f"rowlock {__version__}")
         raise typer.Exit

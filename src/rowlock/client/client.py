@@ -1,4 +1,4 @@
-"""`Client`: the public methods for tasks, jobs, batches and transactions, all that a program needs to enqueue.
+"""`Client`, the base of `Rowlock`: everything that a program needs to define tasks, enqueue jobs and read them.
 
 `Rowlock` (app.py) adds the methods that run workers, dispatchers, bridges and the API. Those only know the client.
 """
@@ -25,11 +25,9 @@ from rowlock.client.results.folder import ResultFolder
 from rowlock.client.results.results import Results
 from rowlock.client.settings import read_settings
 from rowlock.client.sync_bridge import Portal
-from rowlock.client.tasks.enqueue import Enqueued
 from rowlock.client.tasks.registry import Registry
-from rowlock.client.tasks.task import AsyncTask, P, R, ScheduleDecorator, Task, TaskDecorator
+from rowlock.client.tasks.task import AsyncTask, Enqueued, P, R, ScheduleDecorator, Task, TaskDecorator
 from rowlock.client.transactions import joined, joining
-from rowlock.core.clock import FakeClock
 from rowlock.core.config import ResultSettings, Settings
 from rowlock.core.errors import BatchNotFound, ConfigError, InvalidArguments, JobNotFound, NotAllowed, at_most
 from rowlock.core.job import Attempt, Job, NewJob
@@ -37,13 +35,13 @@ from rowlock.core.option_checks import name, task_name
 from rowlock.core.options import FOLLOW_UPS, FailureRule, task_options
 from rowlock.core.policy import DAY, Backoff
 from rowlock.core.states import State
+from rowlock.core.times import FakeClock
 from rowlock.store import batches
 from rowlock.store.engine import callers_connection
 from rowlock.store.engine.app_schema import Migrations, prepare
 from rowlock.store.engine.ids import valid_id
-from rowlock.store.engine.open import open_store
 from rowlock.store.engine.operation import Operation
-from rowlock.store.engine.store import Runs, Session, Store, StoreOptions, absolute, here
+from rowlock.store.engine.store import Runs, Session, Store, StoreOptions, absolute, here, open_store
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs import settle
@@ -68,7 +66,7 @@ class EnqueueSpans(Protocol):
 
 class Client:
     """The tasks of one program and the database that queues them. The database is opened on first use, once for each
-    event loop. Inside of `transaction()`, each call is part of the transaction."""
+    event loop. Inside `transaction()`, every call is part of the transaction."""
 
     def __init__(
         self,
@@ -88,7 +86,6 @@ class Client:
         self.migrations = migrations
         self._stores = Stores(self._open)
         self._portal = Portal()
-        self._traces: EnqueueSpans | None = None
         self.enqueued = Enqueued()
         self.registry = Registry(self)
         self.sources = Sources(self.perform)
@@ -139,7 +136,8 @@ class Client:
     ) -> TaskDecorator: ...
 
     def task(self, wanted: Any = None, /, **options: Any) -> Any:
-        """Register a function as a task. Its name defaults to the function's."""
+        """Make a task of a function: `@app.task`, or `@app.task("name", queue="mail", …)`. The name defaults to the
+        function's."""
         if wanted is not None and not isinstance(wanted, str):
             return self._register(getattr(wanted, "__name__", repr(wanted)), wanted, {})
         return lambda function: self._register(str(wanted or getattr(function, "__name__", "")), function, options)
@@ -175,10 +173,10 @@ class Client:
         args: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> ScheduleDecorator:
-        """Fire a task at each tick of a rule: cron ("0 3 * * *", "@daily"), "every 30s" or a timedelta, or one moment
-        ("at 2026-03-01T09:00"). Above a function it makes a task of it; above a task it may be given many times, each
-        with a `name`. Options: `missed_most`, `missed_window`, `jitter`, `start`, `end`, `queue`, `priority`, `owner`,
-        `source`, `max_attempts`, `timeout`."""
+        """Enqueue a task at each tick of a rule: cron ("0 3 * * *", "@daily"), "every 30s" or a timedelta, or a single
+        time ("at 2026-03-01T09:00"). Put it above a function, which becomes a task, or above a task, as often as you
+        like if each has a `name`. More options: `missed_most`, `missed_window`, `jitter`, `start`, `end`, `queue`,
+        `priority`, `owner`, `source`, `max_attempts`, `timeout`."""
         given = {"zone": zone, "seconds": seconds, "missed": missed, "overlap": overlap, "args": args, **options}
         given |= {"every": rule} if isinstance(rule, timedelta) else {"rule": rule}
 
@@ -191,31 +189,35 @@ class Client:
         return cast(ScheduleDecorator, register)
 
     def get_task(self, wanted: str) -> Task[..., Any, Any]:
+        """The task of this name; raises TaskNotFound, with the most similar name, if there is none."""
         return self.registry.get(wanted)
 
     def add_own_tasks(self) -> None:
-        """Register the tasks that Rowlock itself needs under these settings. A worker calls it when it starts: only
-        then are the settings known."""
+        """Register the tasks that Rowlock itself needs with these settings. A worker calls it when it starts, because
+        the settings aren't known before."""
 
     def lifespan(self, function: Lifespan) -> Lifespan:
-        """Register an async generator that yields resources; opened once per worker, given as ctx.resources."""
+        """Register an async generator that yields a mapping of resources. Each worker opens it once; handlers find the
+        resources in `ctx.resources`."""
         self.lifespans.append(function)
         return function
 
     def middleware(self, function: Middleware) -> Middleware:
-        """Register `async def around(ctx, call)`, wrapped around every attempt; the first registered is outermost."""
+        """Register `async def around(ctx, call)`, which is wrapped around every attempt. The first one registered is
+        the outermost."""
         self.middlewares.append(function)
         return function
 
     def on_error(self, function: ErrorHook) -> ErrorHook:
-        """Register a function called with (ctx, exception) when an attempt fails."""
+        """Register a function to call with `(ctx, exception)` whenever an attempt fails."""
         if inspect.iscoroutinefunction(function):
-            raise InvalidArguments("an error hook must be a plain function; it may start a task of its own")
+            raise InvalidArguments("an error hook must be a plain function; it may start an asyncio task")
         self.error_hooks.append(function)
         return function
 
     async def enqueue(self, task: str, /, *args: Any, **arguments: Any) -> JobHandle[Any]:
-        """Enqueue by name. A @handler class takes its parameters as one dictionary or as keywords."""
+        """Enqueue a job by the name of its task. A @handler class takes its parameters as one dictionary or as
+        keywords."""
         return await self.registry.get(task).enqueue(*args, **arguments)
 
     # --- jobs
@@ -225,7 +227,7 @@ class Client:
         return await self.perform(job_rows.attempts(job_id_of(job_id)))
 
     async def job(self, job_id: str) -> JobHandle[Any]:
-        """Read one job; JobNotFound when there is none."""
+        """The job with this id; raises JobNotFound if there is none."""
         row = await self.perform(job_rows.get(job_id_of(job_id)))
         if row is None:
             raise JobNotFound(str(job_id))
@@ -245,18 +247,18 @@ class Client:
         limit: int = 100,
         before: str | None = None,
     ) -> list[JobHandle[Any]]:
-        """The newest jobs that fit, newest first. For the next page give the last one's id as `before`."""
+        """Jobs that match every condition, newest first. For the next page, pass the last one's id as `before`."""
         wanted = JobFilter(_states(state), task, queue, owner, source, tag, since, until)
         rows = await self.perform(search.list_jobs(wanted, at_most(limit), before))
         return [self._shown(row) for row in rows]
 
     async def stats(self) -> Stats:
-        """Numbers of jobs for each queue, workers, and what finished in the last minutes."""
+        """How many jobs each queue has, how many workers are alive, and how many jobs finished in the last minutes."""
         return await self.perform(read_stats())
 
     async def cancel(self, job_id: str) -> str:
-        """Cancel a job: `cancelled` at once when it waits, `cancelling` when it runs; a finished one is NotAllowed.
-        Inside of `transaction()`, the cancel is part of the transaction."""
+        """Cancel a job. Returns `cancelled` if it was waiting, or `cancelling` if it runs and was asked to stop; raises
+        NotAllowed if it has finished."""
         answer = (await self.perform(cancels.cancel([job_id_of(job_id)], self.keep)))[job_id_of(job_id)]
         if answer == "missing":
             raise JobNotFound(str(job_id))
@@ -265,18 +267,16 @@ class Client:
         return answer
 
     async def retry(self, job_id: str, *, tries: int = 1) -> JobHandle[Any]:
-        """Put a dead or cancelled job back with `tries` more tries; its id, attempt and history stay."""
+        """Queue a dead or cancelled job again, with `tries` more tries. It keeps its id, attempt number and history."""
         if not await self.perform(retries.retry([job_id_of(job_id)], tries)):
-            row = await self.perform(job_rows.get(job_id_of(job_id)))
-            if row is None:
-                raise JobNotFound(str(job_id))
-            if row.state in (State.DEAD, State.CANCELLED):
+            job = await self.job(job_id)
+            if job.state in (State.DEAD, State.CANCELLED):
                 raise NotAllowed(f"job {job_id} cannot be retried: its key is held by a newer job")
-            raise NotAllowed(f"job {job_id} is {row.state}; only dead and cancelled jobs can be retried")
+            raise NotAllowed(f"job {job_id} is {job.state}; only dead and cancelled jobs can be retried")
         return await self.job(job_id)
 
     async def explain(self, job_id: str) -> Explanation:
-        """Why a job is not running, and what it waits for."""
+        """Why a job isn't running, and what it is waiting for."""
         found = await self.perform(explain(job_id_of(job_id)))
         if found is None:
             raise JobNotFound(str(job_id))
@@ -291,13 +291,15 @@ class Client:
     def batch(
         self, name: str, *, owner: str | None = None, on_end: Task[..., Any, Any] | str | None = None
     ) -> AbstractAsyncContextManager[Batch]:
-        """A block that collects jobs (`task.using(batch=batch)`); sealed when it ends, cancelled when it raises.
-        `on_end` is enqueued once, when all of them are final."""
+        """A block that collects jobs: `async with app.batch("import") as batch`, and in it
+        `task.using(batch=batch).enqueue(…)`. The batch is sealed when the block ends, and cancelled when it raises.
+        `on_end` is enqueued once, when all of its jobs have finished."""
         if on_end is not None and not isinstance(on_end, (str, Task)):
             raise InvalidArguments(f"on_end must be a task or its name, not {on_end!r}")
         return collecting(self, name, owner, None if on_end is None else self.registry.packed(on_end, "batch"))
 
     async def find_batch(self, batch_id: str) -> Batch:
+        """The batch with this id; raises BatchNotFound if there is none."""
         row = await self.perform(batches.get(str(batch_id)))
         if row is None:
             raise BatchNotFound(str(batch_id))
@@ -307,20 +309,20 @@ class Client:
 
     @property
     def settings(self) -> Settings:
-        """Flags, environment, file and defaults, read when first needed."""
+        """All settings: flags over environment over config file over defaults, read when they are first needed."""
         if self._settings is None:
             self._settings = read_settings(*self._given, folder=self._folder)
         return self._settings
 
     def configure(self, settings: Settings, folder: str | None = None) -> None:
-        """Use these settings from now on; for the command line, before anything is opened. A relative path in them
-        starts at `folder`, or where this app was made."""
+        """Use these settings from now on. For the command line, before anything is opened. Relative paths in them start
+        at `folder`, or else where this app was made."""
         self._settings, self._folder = settings, folder or self._folder
 
     @property
     def database(self) -> str:
-        """The database's URL, a file's with its path from the root. It is found once: everything that opens the
-        database opens the same one."""
+        """The database's URL; that of a file has its absolute path. It's resolved once, so that everything opens the
+        same database."""
         settings = self.settings
         if self._found is None or self._found[0] is not settings:
             self._found = (settings, absolute(settings.database, self._folder))
@@ -334,7 +336,7 @@ class Client:
 
     @property
     def results(self) -> Results:
-        """Where result files are kept. Made once, because storage on a network has connections."""
+        """Where result files are kept. Made once, because object storage holds connections."""
         settings = self.settings.results
         if self._results is None or self._results[0] is not settings:
             self._results = (settings, _open_results(settings, os.path.join(self._folder or "", settings.path)))
@@ -347,25 +349,18 @@ class Client:
         if not isinstance(found, ResultFolder):
             raise ConfigError(
                 'tasks with runs_on="redis" need results in a folder: their workers are given a path below'
-                " results.path; take results.url away"
+                " results.path; remove results.url"
             )
         return found
 
     @property
     def traces(self) -> EnqueueSpans | None:
-        """Makes a span of each enqueue; None if traces are off."""
-        if not self.settings.traces.enabled:
-            return None
-        if self._traces is None:
-            self._traces = self._make_traces()
-        return self._traces
+        """Makes a span of each enqueue; None if traces are off. `Rowlock`, which knows the signals, makes it."""
+        return None
 
     def sending(self, new: NewJob, count: int) -> AbstractContextManager[NewJob]:
         """A block that enqueues jobs with these options, as a span if traces are on; gives the options to use in it."""
         return nullcontext(new) if (traces := self.traces) is None else traces.sending(new, count)
-
-    def _make_traces(self) -> EnqueueSpans:
-        raise NotImplementedError("only Rowlock, which knows the signals, can make spans")
 
     # --- opening and closing
 
@@ -398,13 +393,13 @@ class Client:
         return store
 
     async def open_reader(self, connections: int, seconds: float) -> Store:
-        """Another store of this database, which its caller closes, for reads that must not get in the way of the app's
-        own: they share a few connections, and none may take longer than `seconds`."""
+        """Another store of this database, which the caller closes, for reads that mustn't hold up the app's own: they
+        share a few connections, and none may take longer than `seconds`."""
         changes = {"connections": connections, "read_seconds": seconds, "command_timeout": 2 * seconds, "repeats": 1}
         return await open_store(self.database, self.store_options(migrate=False, **changes))
 
     async def open(self) -> Self:
-        """Open the database now, so that a wrong URL is found here."""
+        """Open the database now rather than on first use, so that a wrong URL raises here."""
         await self.store()
         return self
 
@@ -419,7 +414,7 @@ class Client:
         await self.close()
 
     async def migrate(self) -> list[str]:
-        """Apply missing migrations, Rowlock's and the app's own; returns their names."""
+        """Apply missing migrations, both Rowlock's and the app's; returns their names."""
         store = await self._open(migrate=True)
         await store.close()
         return list(store.migrated)
@@ -427,8 +422,8 @@ class Client:
     # --- operations and transactions
 
     async def place(self, connection: Any = None) -> Runs:
-        """Where an operation of the running code is to run: on the caller's `connection`; else in the transaction that
-        the code is in; else in the store of this event loop, in a new transaction."""
+        """Where an operation of the calling code runs: on the caller's `connection`; else in the transaction that the
+        code is in; else in this event loop's store, in a new transaction."""
         if connection is not None:
             return callers_connection.OnConnection(connection, self.clock)
         return joined(self) or self._stores.opened() or await self._stores.get()
@@ -446,7 +441,8 @@ class Client:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Session]:
-        """Your SQL and enqueues that commit together; an enqueue inside joins by itself."""
+        """A block whose SQL and enqueues commit together: `async with app.transaction() as tx`. Every call of the app
+        inside it joins the transaction; a block inside another is a savepoint."""
         around = joined(self)
         if around is not None:  # inside of another: part of it, and undone with it
             async with around.savepoint() as part:
@@ -456,8 +452,8 @@ class Client:
             yield session
 
     async def fetch(self, sql: str, *args: Any) -> list[Sequence[Any]]:
-        """Rows of your own query, which may not write. Inside of `transaction()` it reads there; outside, on SQLite,
-        it does not wait for writers."""
+        """The rows of your own query, which mustn't write. Inside `transaction()` it reads there; outside, on SQLite,
+        it doesn't wait for writers."""
         return await (joined(self) or await self.store()).fetch(sql, *args)
 
 

@@ -1,5 +1,5 @@
-"""`ctx`, the first argument of a handler: the job's ids, progress, whether to stop, and a transaction that commits with
-the job."""
+"""`Context`, which a handler gets as `ctx`: the job's ids, progress, whether to stop, and a transaction that commits
+with the job."""
 
 from __future__ import annotations
 
@@ -7,38 +7,24 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from rowlock.client.attempt_transaction import AttemptTransaction, Opens
 from rowlock.client.handles.job import JobHandle
-from rowlock.client.results.results import Results
-from rowlock.client.transactions import LeaseKey, joined
+from rowlock.client.transactions import AttemptTransaction, joined
 from rowlock.core.errors import InvalidArguments, LeaseLost
 from rowlock.core.job import Claimed
 from rowlock.store.engine.store import Session
+
+if TYPE_CHECKING:
+    from rowlock.client.client import Client
+    from rowlock.client.tasks.task import Task
 
 Report = Callable[[int | None, str | None, str | None], None]
 KeepLine = Callable[[str, str], None]  # level, message
 
 
-class Enqueues(Protocol):
-    """The part of a task that `ctx.enqueue()` uses."""
-
-    async def enqueue_under(
-        self, job_id: str, lease: LeaseKey | None, arguments: Mapping[str, Any]
-    ) -> JobHandle[Any]: ...
-
-
-class App(Opens, Protocol):
-    """The part of the app that a context uses."""
-
-    def get_task(self, wanted: str) -> Enqueues: ...
-    @property
-    def results(self) -> Results: ...
-
-
 class Awaited:
-    """What `ctx.progress()` returns. Awaiting it does nothing: async handlers may write `await`, sync ones need not."""
+    """What `ctx.progress()` returns. Awaiting it does nothing, so async and sync handlers can both call it."""
 
     def __await__(self) -> Generator[None, None, None]:
         return
@@ -46,7 +32,7 @@ class Awaited:
 
 
 class KeptLog(logging.LoggerAdapter[logging.Logger]):
-    """A logger whose lines are also kept with the job, whatever the program's logging is set to."""
+    """A logger that also keeps its lines with the job, whatever the program's logging is set to."""
 
     def __init__(self, logger: logging.Logger, extra: Mapping[str, object], keep: KeepLine) -> None:
         super().__init__(logger, extra)
@@ -65,11 +51,12 @@ class KeptLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class Context:
-    """The running attempt, as its handler sees it."""
+    """The running attempt, as its handler sees it. `should_stop` becomes true when the handler is asked to stop;
+    `resources` has what the app's lifespans have yielded."""
 
     def __init__(
         self,
-        app: App | None,
+        app: Client | None,
         job: Claimed,
         *,
         report: Report | None = None,
@@ -89,18 +76,18 @@ class Context:
 
     @property
     def fence(self) -> int:
-        """A number that grows with every attempt. Outside systems that get it can refuse an older attempt."""
+        """A number that grows with every attempt. Pass it to outside systems that can refuse an older attempt."""
         return self.attempt
 
     @property
     def attempt_key(self) -> str:
-        """An idempotency key for calls to outside systems; it is different in each attempt."""
+        """An idempotency key for calls to outside systems. It differs in each attempt."""
         return f"{self.job_id}:{self.attempt}"
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that carries the job's id, task, attempt and worker. With `keep_logs=True`, the task's lines of
-        level INFO and above are also kept with the job, for its page in the dashboard."""
+        """A logger whose lines carry the job's id, task, attempt and worker. If the task has `keep_logs=True`, lines of
+        level INFO and above are also kept with the job and shown on its page in the dashboard."""
         extra = {"job_id": self.job_id, "task": self.task, "attempt": self.attempt, "worker": self._job.worker}
         logger = logging.getLogger(f"rowlock.task.{self.task}")
         if self._keep_line is None:
@@ -108,7 +95,7 @@ class Context:
         return KeptLog(logger, extra, self._keep_line)
 
     def progress(self, percent: int | None = None, phase: str | None = None, message: str | None = None) -> Awaited:
-        """Report progress (0–100). It is written at most four times a second; the latest report wins."""
+        """Report progress (0–100 percent). It's written at most four times a second; the latest report wins."""
         if percent is not None and not 0 <= percent <= 100:
             raise InvalidArguments(f"progress must be between 0 and 100, not {percent!r}")
         if self._lost:
@@ -118,9 +105,9 @@ class Context:
         return Awaited()
 
     def result_file(self, name: str) -> Path:
-        """The path to which the handler writes the job's result file. When the attempt succeeds, the file and its
-        checksum become the job's result, which can be downloaded through the API; if it fails, the file is deleted.
-        A job has at most one result file."""
+        """A path to which the handler can write the job's result file. When the attempt succeeds, the file and its
+        checksum become the job's result, which can be downloaded through the API. If the attempt fails, the file is
+        deleted. A job has at most one result file."""
         if self._app is None:
             raise InvalidArguments("ctx.result_file() works only in a job, not when the task is called as a function")
         if self.result_name not in (None, name):
@@ -129,9 +116,9 @@ class Context:
         self.result_name = name
         return path
 
-    async def enqueue(self, task: Enqueues | str, /, **arguments: Any) -> JobHandle[Any]:
-        """Enqueue a job from this attempt; raises LeaseLost once the attempt has lost its lease. Inside a block of
-        `ctx.transaction()`, the new job is part of that transaction. To add a job to the batch of this job:
+    async def enqueue(self, task: Task[..., Any, Any] | str, /, **arguments: Any) -> JobHandle[Any]:
+        """Enqueue a job as a child of this one; raises LeaseLost once the attempt has lost its lease. Inside
+        `ctx.transaction()`, the new job is part of the transaction. To add a job to this job's batch, write
         `ctx.enqueue(task.using(batch=ctx.batch_id), …)`."""
         if self._app is None:
             raise InvalidArguments("ctx.enqueue() works only in a job, not when the task is called as a function")
@@ -141,8 +128,8 @@ class Context:
 
     def transaction(self) -> AbstractAsyncContextManager[Session]:
         """A block whose writes are committed together with this job's success, or not at all. Others see them after the
-        handler has returned. If the block raises, only its own writes are undone. Several asyncio tasks of one handler
-        enter their blocks one after the other."""
+        handler has returned. If the block raises, only its own writes are undone. If several asyncio tasks of a handler
+        open blocks, they take turns."""
         if self._app is None or self._blocking:
             raise InvalidArguments("ctx.transaction() is for async handlers that run under a worker")
         return self.own_transaction.block()

@@ -10,7 +10,7 @@ from rowlock.store.engine.store import Store
 
 
 class Stores:
-    """Opens a store for the running event loop on first use."""
+    """The open stores of an app, by event loop."""
 
     def __init__(self, open_: Callable[[], Awaitable[Store]]) -> None:
         self._open = open_
@@ -25,7 +25,7 @@ class Stores:
         return None if found is None else found[0]
 
     async def get(self) -> Store:
-        """The running loop's store."""
+        """The running loop's store, opened on first use."""
         loop = asyncio.get_running_loop()
         opening = self._opening.get(loop)
         if opening is None or (opening.done() and (opening.cancelled() or opening.exception())):

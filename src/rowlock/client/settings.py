@@ -1,9 +1,10 @@
-"""Where settings come from: the one place that reads the environment and the config file."""
+"""Reads the settings of a program from the environment and the config file. And the package's version."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,11 @@ def read_settings(
     return load_settings(
         file_text=text, file_name=str(path) if text is not None else None, env=os.environ, flags=merged
     )
+
+
+try:
+    VERSION = version("rowlock")
+except PackageNotFoundError:  # a source tree that was never installed
+    VERSION = "0.0.0"
+
+__version__ = VERSION

@@ -15,11 +15,11 @@ from rowlock.store.engine import forking
 T = TypeVar("T")
 log = logging.getLogger("rowlock")
 
-INTERRUPT_SECONDS = 2.0  # that somebody who is interrupted waits for the work to be called off
+INTERRUPT_SECONDS = 2.0  # how long an interrupted caller waits for its coroutine to be cancelled
 
 
 class Portal:
-    """Runs coroutines for threads that wait; its loop begins when first needed, once in each process."""
+    """Runs coroutines for threads that wait. Its loop starts when it is first needed, once in each process."""
 
     def __init__(self) -> None:
         self._forget()
@@ -91,5 +91,5 @@ def _turn(loop: asyncio.AbstractEventLoop) -> None:
         try:
             loop.run_forever()
             return
-        except BaseException as error:  # a SystemExit of somebody's coroutine, who waits for it: it must not end ours
+        except BaseException as error:  # a SystemExit of a coroutine: its caller gets it, and the loop goes on
             log.debug("the loop for sync calls goes on after %r", error)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from html import unescape
 
 from rowlock.core.error_text import HIDDEN
@@ -39,19 +38,25 @@ _KEYWORD = re.compile(
     r"authorization|cookie|bearer|basic|token|passw|pwd|secret|api[_-]?key|access[_-]?key|session|signature",
     re.IGNORECASE,
 )
-_WORD_END, _LINE_END = re.compile(r"\S*"), re.compile(r"[^\r\n]*")
 
 
 class ArgumentValues:
     """The values of one job's arguments (JSON text)."""
 
     def __init__(self, args: str) -> None:
-        self._args = args
+        values = _values(args)
+        self._unreadable = values is None
+        plain = {value: _plain(value) for value in values or ()}
+        self._signs = [value for value in plain if len(value) >= WORD and not plain[value]]  # no letter or digit in it
+        words = set(plain.values()) - {""}
+        self._short = {word for word in words if len(word) < RUN}
+        self._grams = {word[at : at + RUN] for word in words for at in range(len(word) - RUN + 1)}
+        self._joined = "\0".join(word for word in words if len(word) > WORD)
 
     def hide(self, text: str) -> str:
         """The text with an ellipsis for each value of the arguments that it quotes, in whole or in part."""
-        if self._plain is None:
-            return HIDDEN  # arguments that cannot be read may stand anywhere in the text
+        if self._unreadable:
+            return HIDDEN  # the values may be anywhere in the text
         for signs in self._signs:
             text = text.replace(signs, HIDDEN)
         letters, places = _plain_with_places(text)
@@ -66,75 +71,51 @@ class ArgumentValues:
         return "".join((*parts, text[last:]))
 
     def _runs(self, letters: str) -> Iterator[tuple[int, int]]:
-        shared = self._grams
-        for at in range(len(letters) - RUN + 1 if shared else 0):
-            if letters[at : at + RUN] in shared:
+        for at in range(len(letters) - RUN + 1 if self._grams else 0):
+            if letters[at : at + RUN] in self._grams:
                 yield at, at + RUN
 
     def _wholes(self, letters: str) -> Iterator[tuple[int, int]]:
-        short, padded = self._short, f" {letters} "
-        for size in {len(value) for value in short}:
+        padded = f" {letters} "
+        for size in {len(value) for value in self._short}:
             for at in range(len(letters) - size + 1):
-                if letters[at : at + size] in short and (size >= WORD or padded[at] == padded[at + size + 1] == " "):
+                is_word = padded[at] == padded[at + size + 1] == " "
+                if letters[at : at + size] in self._short and (size >= WORD or is_word):
                     yield at, at + size
 
     def _pieces(self, letters: str, places: Sequence[tuple[int, int]], text: str) -> Iterator[tuple[int, int]]:
         """The text before and after each mark of something left out."""
-        joined = self._joined
         for at, letter in enumerate(letters):
             if letter == " " and _LEFT_OUT.search(text, *places[at]):
-                for step in (-1, 1):
-                    size = WORD
-                    while _beside(letters, at, step * size) in joined:
-                        size += 1
-                    if size > WORD:
-                        yield (at - size + 1, at) if step < 0 else (at + 1, at + size)
+                start, end = at - WORD, at + 1 + WORD
+                while start >= 0 and letters[start:at] in self._joined:
+                    start -= 1
+                while end <= len(letters) and letters[at + 1 : end] in self._joined:
+                    end += 1
+                if start < at - WORD:
+                    yield start + 1, at
+                if end > at + 1 + WORD:
+                    yield at + 1, end - 1
 
-    @cached_property
-    def _values(self) -> list[str] | None:
-        """The values as text, and keys of inner objects; None if they cannot be read."""
-        try:
-            given = json.loads(self._args, parse_int=str, parse_float=str, parse_constant=str)
-        except (ValueError, RecursionError):
-            return None
-        found = dict[str, None]()
-        waiting = list(given.values()) if isinstance(given, dict) else [given]  # not the names of the parameters
-        while waiting:
-            match waiting.pop():
-                case dict() as inner:
-                    found |= dict.fromkeys(inner)
-                    waiting += inner.values()
-                case list() as inner:
-                    waiting += inner
-                case str() as value:
-                    found |= dict.fromkeys(_spellings(value))
-        return list(found)
 
-    @cached_property
-    def _plain(self) -> set[str] | None:
-        return None if self._values is None else {_plain(value) for value in self._values} - {""}
-
-    @cached_property
-    def _signs(self) -> list[str]:
-        """Values without any letter or digit."""
-        return [value for value in self._values or () if len(value) >= WORD and not _plain(value)]
-
-    @cached_property
-    def _short(self) -> set[str]:
-        return {value for value in self._plain or () if len(value) < RUN}
-
-    @cached_property
-    def _grams(self) -> set[str]:
-        return {
-            value[at : at + RUN]
-            for value in self._plain or ()
-            if len(value) >= RUN
-            for at in range(len(value) - RUN + 1)
-        }
-
-    @cached_property
-    def _joined(self) -> str:
-        return "\0".join(value for value in self._plain or () if len(value) > WORD)
+def _values(args: str) -> list[str] | None:
+    """The values as text, and keys of inner objects; None if they cannot be read."""
+    try:
+        given = json.loads(args, parse_int=str, parse_float=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        return None
+    found = dict[str, None]()
+    waiting = list(given.values()) if isinstance(given, dict) else [given]  # not the names of the parameters
+    while waiting:
+        match waiting.pop():
+            case dict() as inner:
+                found |= dict.fromkeys(inner)
+                waiting += inner.values()
+            case list() as inner:
+                waiting += inner
+            case str() as value:
+                found |= dict.fromkeys(_spellings(value))
+    return list(found)
 
 
 def _spellings(value: str) -> Iterator[str]:
@@ -209,13 +190,6 @@ def _meaning(found: re.Match[str]) -> str:
     return _CONTROL.get(body, body)
 
 
-def _beside(letters: str, at: int, size: int) -> str:
-    """As many characters before (`size` below zero) or after a place; a NUL, which no value holds twice in a row, where
-    there are not as many."""
-    start, end = (at + size, at) if size < 0 else (at + 1, at + 1 + size)
-    return letters[start:end] if start >= 0 and end <= len(letters) else "\0\0"
-
-
 def _spans(found: bytearray, letters: str, places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Where in the text each stretch of found characters is, without what only surrounds a value, such as quotes."""
     for stretch in re.finditer(rb"\x01+", found):
@@ -229,10 +203,9 @@ def _with_secret(text: str, start: int, end: int) -> int:
     """The end of what is hidden with a value: of the line or the word, where the value covers the sign by which `scrub`
     would know the secret behind it."""
     if _KEYWORD.search(text, start, end):
-        return _end(_LINE_END, text, end)
-    return _end(_WORD_END, text, end) if _SIGN.search(text, start, end) or text.startswith("://", end) else end
-
-
-def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return found.end() if found else at
+        stop = r"[\r\n]"
+    elif _SIGN.search(text, start, end) or text.startswith("://", end):
+        stop = r"\s"
+    else:
+        return end
+    return end + len(re.split(stop, text[end:], maxsplit=1)[0])

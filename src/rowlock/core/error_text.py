@@ -96,13 +96,13 @@ def traced(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> TracebackType | None:
-    """The traceback itself, also where the exception's class overrides the attribute."""
+    """The traceback itself, even if the exception's class overrides the attribute."""
     found: TracebackType | None = TRACE.__get__(error)
     return found
 
 
 def scrub(text: str, *, people: bool = False) -> str:
-    """The text without secrets; with `people`, also without e-mail addresses.
+    """The text without secrets and, with `people`, without e-mail addresses.
 
     A URL keeps its scheme, host and path: its query, fragment and user may identify a person or give access. So may
     what follows `Authorization:`, `Cookie:`, `token=` and the like.

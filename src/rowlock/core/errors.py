@@ -30,7 +30,21 @@ of Rowlock.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+
+LARGEST = 2**31 - 1  # number in an INTEGER column
+API = ("api", "the job API needs more packages")
+
+
+@contextmanager
+def needs(extra: str, what: str) -> Iterator[None]:
+    """A block of imports. If a library is missing, it raises a ConfigError that names the extra to install."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(f'{what}: pip install "rowlock[{extra}]"') from error
 
 
 class RowlockError(Exception):
@@ -179,11 +193,17 @@ def seconds(value: float | timedelta, what: str) -> float:
     return float(number)
 
 
+def whole(value: object, what: str, least: int, most: int = LARGEST) -> int:
+    """A whole number that an INTEGER column can hold, from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        range_ = f"from {least}" if most == LARGEST else f"from {least} to {most:,}"
+        raise InvalidArguments(f"{what} must be a whole number {range_}, not {value!r}")
+    return value
+
+
 def at_most(limit: int) -> int:
     """Check `limit=`, the most rows that are read. LIMIT 0 and below mean different things on the two engines."""
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit < 2**31:
-        raise InvalidArguments(f"limit must be a whole number from 1, not {limit!r}")
-    return limit
+    return whole(limit, "limit", 1)
 
 
 class Retry(Exception):

@@ -1,7 +1,8 @@
-"""A job as plain records: what is enqueued, what a claim returns, what a reader sees."""
+"""Jobs as records: `NewJob` is enqueued, `Claimed` is what a claim returns, `Job` is what a reader sees."""
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,8 +16,16 @@ from rowlock.core.options import JobOptions, parameters
 from rowlock.core.policy import Transition
 from rowlock.core.states import FINAL, State
 
+# Set for each attempt, with the app whose worker runs it. Asyncio tasks and threads that a handler starts inherit it.
+running: ContextVar[tuple[object, Claimed] | None] = ContextVar("rowlock_running", default=None)
 MAX_ARGS_BYTES = 256 * 1024
 MAX_RESULT_BYTES = 64 * 1024
+
+
+def running_job(app: object = None) -> Claimed | None:
+    """The job that runs here, or None; with `app`, only if it is a job of that app."""
+    found = running.get()
+    return found[1] if found is not None and (app is None or found[0] is app) else None
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class Claimed(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """A leased job and what becomes of it."""
+    """A leased job and the transition that ends its attempt."""
 
     job: Claimed
     transition: Transition
@@ -90,7 +99,7 @@ class Finished(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One row, as a reader sees it."""
+    """A job, as a reader sees it."""
 
     id: str
     task: str

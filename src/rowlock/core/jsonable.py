@@ -1,4 +1,4 @@
-"""Records as JSON: the one conversion for the command line and the operator API."""
+"""Converts records to JSON, for the command line and the operator API alike."""
 
 from __future__ import annotations
 

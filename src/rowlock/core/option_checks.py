@@ -7,14 +7,14 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.errors import InvalidArguments, seconds, whole
 from rowlock.core.policy import Backoff
 from rowlock.core.sources.policy import check_name
+from rowlock.core.times import FIRST_MOMENT, LAST_MOMENT
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 MAX_ATTEMPTS = 1_000_000
 MAX_KEY_BYTES = 512
-FIRST, END = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)  # times that jobs and ticks can have
 NAME = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,200}")  # half of a surrogate pair cannot be stored
 TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -41,7 +41,6 @@ def task_name(value: Any, what: str) -> str:
 
 
 def name_or_none(value: Any, what: str) -> str | None:
-    """A name, where there may be none."""
     return None if value is None else name(value, what)
 
 
@@ -54,9 +53,7 @@ def priority(value: Any, what: str) -> int:
 
 
 def attempts(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_ATTEMPTS:
-        raise InvalidArguments(f"{what} must be a whole number from 1 to {MAX_ATTEMPTS:,}, not {value!r}")
-    return value
+    return whole(value, what, 1, MAX_ATTEMPTS)
 
 
 def backoff(value: Any, what: str) -> Backoff | None:
@@ -70,7 +67,7 @@ def seconds_or_none(value: Any, what: str) -> float | None:
 
 
 def source(value: Any, what: str) -> Any:
-    """A source's name; of a task also a function that derives it from the arguments of each job."""
+    """A source's name; a task may have a function that derives it from the arguments of each job."""
     return value if value is None or callable(value) else check_name(value)
 
 
@@ -105,7 +102,7 @@ def moment(value: Any, what: str) -> datetime | None:
         return None
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise InvalidArguments(f"{what} must be a datetime with a time zone, not {value!r}")
-    if not FIRST <= value < END:
+    if not FIRST_MOMENT <= value < LAST_MOMENT:
         raise InvalidArguments(f"{what} must be in the years from 1970 to 2199, not {value.isoformat()}")
     return value.astimezone(UTC)
 

@@ -1,6 +1,6 @@
-"""What a job can be given: the one list of options, which every way to make a job reads.
+"""The options of jobs: one list, which every way to make a job reads.
 
-Each field of `JobOptions` is one option. Beside it stand the name that programs use for it, its check, the column that
+Each field of `JobOptions` is one option. Its metadata has the name that programs use for it, its check, the column that
 stores it, and where it can be given: in `@app.task`, in `task.using`, in a schedule. Everything else that needs a list
 of options derives it from here: the inserts in `store/jobs`, follow-ups, schedules, the stored options of tasks.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -59,7 +59,7 @@ EVERYWHERE: tuple[Place, ...] = ("task", "using", "schedule")
 def _about(
     check: Callable[[Any, str], Any], kind: str, *places: Place, copied: bool = True, **names: str
 ) -> dict[str, Any]:
-    """What the list has about a field; `names` are `given` and `column` where they differ from the field's name."""
+    """The metadata of a field; `names` are `given` and `column` where they differ from the field's name."""
     return {"check": check, "kind": kind, "places": places, "copied": copied, **names}
 
 
@@ -125,7 +125,6 @@ class TaskOptions(JobOptions):
     request: Request | None = None  # the fields of the published request; None: the default of core/redis_request.py
 
     def of_jobs(self) -> dict[str, Any]:
-        """The options alone, by field."""
         return dict(zip(OPTIONS, _values(self), strict=True))
 
 
@@ -159,7 +158,7 @@ def checked(place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
 def task_options(**given: Any) -> TaskOptions:
     own: dict[str, Any] = {name: given.pop(name) for name in RUNNING if name in given}
     if own.get("runs_on") is None and own.get("request") is not None:
-        raise InvalidArguments("request says what is published of a job; it needs runs_on='redis'")
+        raise InvalidArguments("request= names the fields that are published of a job; it needs runs_on='redis'")
     if own.get("runs_on") is not None:
         _check_remote(own, given)
         # Workers behind Redis have their own rules for another try: what they report as failed has failed.
@@ -254,35 +253,19 @@ def to_json(options: JobOptions) -> dict[str, Any]:
     return found
 
 
-def from_json(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What `to_json` gave, by field. An option that this version does not have is refused by name."""
+def from_json(found: Mapping[str, Any], known: Collection[str] = OPTIONS.keys()) -> dict[str, Any]:
+    """What `to_json` gave, by field. Any program may have written it, so every value is checked. An option that this
+    version does not have is refused by name; one that is not in `known` is left out."""
     if unknown := sorted(set(found) - set(OPTIONS)):
-        raise InvalidArguments(f"no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
-    values = dict(found)
-    for option in OPTIONS.values():
-        value = values.get(option.name)
-        if value is None:
-            continue
-        if option.name in FOLLOW_UPS:
-            values[option.name] = Packed(json.dumps(value))
-        elif option.kind == "time":
-            values[option.name] = datetime.fromisoformat(value)
-        elif option.name == "tags":
-            values[option.name] = tuple(value)
-    return values
+        raise InvalidArguments(f"no option {unknown[0]!r}; there are {', '.join(known)}")
+    return {name: _stored(OPTIONS[name], value) for name, value in found.items() if name in known and value is not None}
 
 
 def of_follow_up(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a follow-up, by field, from the JSON form that a job carries. Any program may have written it, so
-    every value is checked here: an insert that fails would keep the job before it from ending. Options that no
-    follow-up has are left out, because older versions of the SQL functions stored them."""
-    if unknown := sorted(set(found) - set(OPTIONS)):
-        raise InvalidArguments(f"no option {unknown[0]!r}; there are {', '.join(FOLLOW_UP_OPTIONS)}")
-    return {
-        name: _stored(OPTIONS[name], value)
-        for name, value in found.items()
-        if name in FOLLOW_UP_OPTIONS and value is not None
-    }
+    """The options of a follow-up, by field, from the JSON form that a job carries: an insert that fails would keep the
+    job before it from ending. Options that no follow-up has are left out, because older versions of the SQL functions
+    stored them."""
+    return from_json(found, FOLLOW_UP_OPTIONS)
 
 
 def _stored(option: Option, value: Any) -> Any:
@@ -301,8 +284,8 @@ def _stored(option: Option, value: Any) -> Any:
 
 
 def checked_follow_up(found: Any) -> dict[str, Any]:
-    """The stored form of a follow-up (the name of its task, and its options), without what no follow-up has, also in
-    the follow-ups that it names itself; rowlock._without_foreign does the same. Raises if it has another form."""
+    """The stored form of a follow-up (the name of its task, and its options), without options that no follow-up has,
+    and the same for its own follow-ups; rowlock._without_foreign does the same. Raises if it has another form."""
     if not isinstance(found, dict):
         raise InvalidArguments(f"a follow-up is stored as an object, not as {found!r:.100}")
     check.task_name(found.get("task"), "the task of a follow-up")

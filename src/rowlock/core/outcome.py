@@ -1,4 +1,4 @@
-"""How an attempt ended, as values. The worker makes one for each attempt; `policy.decide` decides what follows."""
+"""How an attempt ended, as a value. The worker makes one for each attempt; `policy.decide` decides what follows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Succeeded:
 @dataclass(frozen=True, slots=True)
 class Failed:
     """The handler raised. `after` (seconds) or `backoff` (JSON) overrides the job's own backoff; `permanent` means no
-    further try. `fault` is set when the failure counts against the job's source; `retry_after` is for how long that
-    source asked to get no requests. `told` are the messages for an error tracker, without values of arguments: of each
-    exception of the trace, or of the one that has no trace."""
+    further try. `fault` is set if the failure counts against the job's source; `retry_after` is how many seconds that
+    source asked not to be called. `told` has the messages for an error tracker, without values of arguments: one for
+    each exception of the trace, or the only one if there is no trace."""
 
     code: str
     message: str
@@ -56,7 +56,7 @@ ReleaseCause = Literal["asked", "stopped", "sigterm", "disconnect"]
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Given back to the queue: shutdown, snooze, or a lease that may have run out. Uses up no try."""
+    """Given back to the queue: shutdown, snooze, or a lease that may have run out. Doesn't count as a try."""
 
     after: float
     reason: str = "released"
@@ -65,7 +65,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The lease ran out, or (`convicted`) the job's quarantine child process died. Uses up no try."""
+    """The lease ran out, or (`convicted`) the job's quarantine process died. Doesn't count as a try."""
 
     worker: str = ""
     convicted: bool = False

@@ -1,5 +1,5 @@
-"""What follows the end of an attempt. `decide` is the only place that knows about tries, backoff, poison and cancels.
-It allows only the state changes of the table in `core.states`."""
+"""Decides what follows the end of an attempt. `decide` is the only place that knows about tries, backoff, poison and
+cancels, and it allows only the state changes of the table in `core.states`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from rowlock.core.errors import InvalidArguments, NotAllowed, seconds
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, ReleaseCause, Released, Succeeded, TimedOut
@@ -15,16 +15,19 @@ from rowlock.core.sources.admission import Fault
 from rowlock.core.states import Outcome, State, allowed
 from rowlock.core.tracebacks import Trace
 
+if TYPE_CHECKING:
+    from rowlock.core.job import Claimed
+
 DAY = 86_400.0
 POISON_CONVICTIONS = 2  # after these, a job is dead with the code POISON
-MAX_LOSSES = 10  # in a row; after these, a job is dead also without a conviction: it must not be started again for ever
+MAX_LOSSES = 10  # in a row; after these, a job is dead even without a conviction, or it would be started for ever
 PROBATION = 100  # attempts that must come back after a loss before the next loss counts as a first one again
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """How long to wait before the next try. Jitter only lengthens a fixed delay. The values are checked here, so
-    that `delay` gives a storable delay for every number of tries."""
+    that `delay` returns a storable delay for every number of tries."""
 
     kind: str
     base: float
@@ -48,7 +51,6 @@ class Backoff:
         return full * (0.5 + 0.5 * draw)
 
     def to_json(self) -> str:
-        """The form in which the job's row carries it."""
         return json.dumps({"kind": self.kind, "base": self.base, "cap": self.cap, "factor": self.factor})
 
     @staticmethod
@@ -93,35 +95,6 @@ def _positive(value: float | timedelta, what: str) -> float:
 DEFAULT_BACKOFF = exponential()
 
 
-class Decidable(Protocol):
-    """What `decide` reads of a job."""
-
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def max_attempts(self) -> int: ...
-    @property
-    def releases(self) -> int: ...
-    @property
-    def losses(self) -> int: ...
-    @property
-    def convictions(self) -> int: ...
-    @property
-    def losses_in_row(self) -> int: ...
-    @property
-    def probation(self) -> int: ...
-    @property
-    def sigterms_in_row(self) -> int: ...
-    @property
-    def disconnects_in_row(self) -> int: ...
-    @property
-    def backoff(self) -> str | None: ...
-    @property
-    def on_lost(self) -> str | None: ...
-    @property
-    def cancel_requested(self) -> bool: ...
-
-
 class Streaks(NamedTuple):
     """Counts since the last attempt that came back (succeeded, failed, timed out or snoozed), or since an operator's
     retry; columns of jobs_live. `losses` and `releases` are sums over the job's whole life, from which tries are
@@ -130,7 +103,7 @@ class Streaks(NamedTuple):
     `losses_in_row` above 0 makes the job a suspect, which runs in quarantine. Quarantine ends with the first attempt
     that comes back, so that one `kill -9` does not slow a job for the rest of its life. That alone would let a job
     through that kills its worker every second time: it would come back whenever it is in quarantine, kill the next
-    worker, and go on for ever if it snoozes in between, because neither uses up a try. So each loss also begins a
+    worker, and go on for ever if it snoozes in between, because neither counts as a try. So each loss also begins a
     probation of PROBATION attempts that come back. A job that is lost again during its probation stays in quarantine
     for another PROBATION attempts (`probation` is above PROBATION then), where the next deaths convict it. Losses in a
     row begin one probation: they show no more about the job than the first of them. Convictions stay until an
@@ -145,7 +118,7 @@ class Streaks(NamedTuple):
 NO_STREAKS = Streaks()
 
 
-def suspect(job: Decidable) -> bool:
+def suspect(job: Claimed) -> bool:
     """Whether the job's next attempt runs in quarantine. Never true of a job whose `probation` is 0."""
     return job.losses_in_row > 0 or job.probation > PROBATION
 
@@ -179,8 +152,8 @@ SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # without a result; mo
 CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
 
 
-def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
-    """What follows for `job` after its attempt has ended as `end` says; `draw` in [0, 1) is the jitter."""
+def decide(job: Claimed, end: AttemptEnd, draw: float) -> Transition:
+    """What follows for `job` when its attempt has ended with `end`; `draw` in [0, 1) is the jitter."""
     match end:
         case Succeeded(result):
             return SUCCESS if result is None else Transition(State.SUCCEEDED, Outcome.SUCCEEDED, result=result)
@@ -203,16 +176,16 @@ def decide(job: Decidable, end: AttemptEnd, draw: float) -> Transition:
     assert_never(end)
 
 
-def tries_used(job: Decidable) -> int:
+def tries_used(job: Claimed) -> int:
     """Attempts that count against `max_attempts`: all but those that were released (deploy, snooze) or lost."""
     return job.attempt - job.releases - job.losses
 
 
-def _came_back(job: Decidable) -> Streaks:
+def _came_back(job: Claimed) -> Streaks:
     return Streaks(probation=max(job.probation - 1, 0)) if job.probation else NO_STREAKS
 
 
-def _after_release(job: Decidable, cause: ReleaseCause) -> Streaks:
+def _after_release(job: Claimed, cause: ReleaseCause) -> Streaks:
     if cause == "asked":
         return _came_back(job)
     # The attempt was stopped, or did not even start: that shows nothing about what it would have done to its worker.
@@ -224,7 +197,7 @@ def _after_release(job: Decidable, cause: ReleaseCause) -> Streaks:
     )
 
 
-def _after_failure(job: Decidable, outcome: Outcome, end: Failed, draw: float) -> Transition:
+def _after_failure(job: Claimed, outcome: Outcome, end: Failed, draw: float) -> Transition:
     used = tries_used(job)
     failed = Transition(
         State.DEAD,
@@ -247,7 +220,7 @@ def _after_failure(job: Decidable, outcome: Outcome, end: Failed, draw: float) -
     return replace(failed, state=State.RETRYABLE, delay=delay, streaks=_came_back(job))
 
 
-def _after_loss(job: Decidable, end: Lost, draw: float) -> Transition:
+def _after_loss(job: Claimed, end: Lost, draw: float) -> Transition:
     in_row, convictions = job.losses_in_row + 1, job.convictions + int(end.convicted)
     probation = job.probation if in_row > 1 else 2 * PROBATION if job.probation else PROBATION
     worker = end.worker or "its worker"

@@ -2,8 +2,9 @@
 
 A published job is claimed like any other: it has a lease, and counts for the limits of its source. At first the stream
 holds the lease (UNREAD), which does not run out: a request that waits in the stream is not the silence of a worker.
-Readers are shown such a job as queued. With the first message of its worker the lease becomes READ, and runs out
-`redis.lease_seconds` after the last message.
+The column `published` of such a job is 'unread', and the view `jobs` shows it as queued. With the first message of its
+worker it becomes 'read', and the lease runs out `redis.lease_seconds` after the last message. A worker behind Redis
+cannot be made to stop, so the cancel of a job with a value in `published` is final at once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from typing import Any
 from rowlock.core.errors import InvalidArguments
 
 UNREAD = "redis-unread"  # holder of a published job whose worker has sent no message yet
-READ = "redis-read"  # holder of a job whose worker has sent a message
 WHILE_UNREAD = 3_000_000_000.0  # seconds; the lease of an unread request
 
 # Field -> where its value comes from (args.NAME, job.owner …), or field -> a JSON object of such.

@@ -76,7 +76,7 @@ def trace_of(error: BaseException) -> Trace | None:
     try:
         return tuple(
             Raised(_class(one), _message(one), _frames(one), _notes(one), leads, depth)
-            for one, leads, depth in _exceptions(error)
+            for one, leads, depth in islice(_exceptions(error, 0, set()), EXCEPTIONS)
         )
     except BaseException:  # a hostile class; without a trace the attempt fails all the same
         return None
@@ -88,7 +88,7 @@ def told_of(error: BaseException, args: str) -> tuple[str, ...]:
     from rowlock.core.argument_values import ArgumentValues  # only error trackers need it
 
     values = ArgumentValues(args)
-    return tuple(_told(one, values) for one, _, _ in _exceptions(error))
+    return tuple(_told(one, values) for one, _, _ in islice(_exceptions(error, 0, set()), EXCEPTIONS))
 
 
 def _told(error: BaseException, values: ArgumentValues) -> str:
@@ -99,26 +99,9 @@ def _told(error: BaseException, values: ArgumentValues) -> str:
         return HIDDEN
 
 
-def _exceptions(error: BaseException) -> list[tuple[BaseException, str, int]]:
-    """Each exception, how it leads to the next one, and how many groups it is in."""
-    found: list[tuple[BaseException, str, int]] = []
-    _add(error, 0, found, set())
-    return found
-
-
-def _add(error: BaseException, depth: int, found: list[tuple[BaseException, str, int]], seen: set[int]) -> None:
-    """The chain that ends with this exception, the first cause first, each group followed by its members."""
-    for one, leads in reversed(_chain(error, seen)):
-        if len(found) >= EXCEPTIONS:
-            return
-        found.append((one, leads, depth))
-        if isinstance(one, BaseExceptionGroup):
-            for member in BaseExceptionGroup.exceptions.__get__(one)[:MEMBERS]:
-                _add(member, depth + 1, found, seen)
-
-
-def _chain(error: BaseException, seen: set[int]) -> list[tuple[BaseException, str]]:
-    """The exception and those before it, each with how it leads to the one after it. A chain may be a circle."""
+def _exceptions(error: BaseException, depth: int, seen: set[int]) -> Iterator[tuple[BaseException, str, int]]:
+    """Each exception, how it leads to the next one, and how many groups it is in: the first cause first, and each group
+    followed by its members. `seen` has the ids of those that were found, because a chain may be a circle."""
     chain: list[tuple[BaseException, str]] = []
     next_: BaseException | None = error
     leads = ""
@@ -128,11 +111,15 @@ def _chain(error: BaseException, seen: set[int]) -> list[tuple[BaseException, st
         last, next_, leads = next_, _own(next_, "__cause__"), "cause"
         if next_ is None and not _own(last, "__suppress_context__"):
             next_, leads = _own(last, "__context__"), "context"
-    return chain
+    for one, leads in reversed(chain):
+        yield one, leads, depth
+        if isinstance(one, BaseExceptionGroup):
+            for member in BaseExceptionGroup.exceptions.__get__(one)[:MEMBERS]:
+                yield from _exceptions(member, depth + 1, seen)
 
 
 def _own(error: BaseException, name: str) -> Any:
-    """An attribute of BaseException, also where the exception's class has another one of that name."""
+    """An attribute of BaseException, even if the exception's class overrides it."""
     return BaseException.__dict__[name].__get__(error)
 
 
@@ -185,7 +172,6 @@ def _code(frame: FrameSummary) -> str:
 
 @lru_cache(maxsize=2000)
 def _is_own(file: str) -> bool:
-    """Whether a file is the user's: neither Python's, nor a package's, nor ours."""
     path = os.path.abspath(file)
     if file.startswith("<") or path.startswith(OURS) or any(part in path for part in _PACKAGES):
         return False
@@ -224,7 +210,7 @@ def traceback_text(trace: Trace, limit: int) -> str:
 
 
 def _lines(one: Raised, kept: int | None) -> list[str]:
-    """One exception. `kept` is how many frames of libraries may stand before and after each stretch of them."""
+    """One exception. `kept` is how many frames remain at the start and the end of each run of library frames."""
     inside = "  " * one.depth
     lines = [f"{inside}  Traceback (most recent call last):"] if one.frames else []
     for frame in _shortened([Frame(*fields) for fields in one.frames], kept):
@@ -237,11 +223,9 @@ def _lines(one: Raised, kept: int | None) -> list[str]:
             lines.append(f"{inside}      {printable(frame.code)}")
         if frame.repeated:
             lines.append(f"{inside}      … repeated {frame.repeated} more times")
-    said = [printable(line) for line in one.said.split("\n")] if one.said else []
-    first, *more = said or [""]
-    lines.append(f"{inside}  {printable(one.kind)}: {first}" if said else f"{inside}  {printable(one.kind)}")
-    lines += [f"{inside}    {line}" for line in more]
-    lines += [f"{inside}    {printable(line)}" for note in one.notes for line in note.split("\n")]
+    first, *more = (f"{one.kind}: {one.said}" if one.said else one.kind).split("\n")
+    more += (line for note in one.notes for line in note.split("\n"))
+    lines += [f"{inside}  {printable(first)}", *(f"{inside}    {printable(line)}" for line in more)]
     if one.leads in BEFORE:
         lines += ["", f"{inside}  {BEFORE[one.leads]}", ""]
     return lines

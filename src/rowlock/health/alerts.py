@@ -1,26 +1,89 @@
-"""Alerts: who evaluates the rules, what they have noticed, and messages until they arrive.
+"""Alerts: when a rule fires, repeats and is resolved; who evaluates the rules; messages until they arrive.
 
-One process at a time has the lease and evaluates. What it writes is fenced by the lease's token: a process that was
-frozen with an old snapshot changes nothing. Messages are written in the transaction of the change that they report, so
-a process that dies before it has sent one leaves it to the next holder.
+A rule is about one or more subjects: a queue, a task, a source, a schedule, or the whole system (the empty subject).
+Its condition must hold for a while before the alert fires (`hold`, written `for` in the config) and be gone for a while
+before it is resolved (`resolve_after`), so that a number hovering around its limit makes one alert and not many.
+
+One process at a time holds the lease and evaluates. What it writes is fenced by the lease's token: a process that was
+frozen with an old snapshot changes nothing. A message is written in the same transaction as the change it reports, so
+a process that dies before sending one leaves it to the next holder.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
-from datetime import UTC, datetime
-from typing import Any
+from dataclasses import astuple, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple
 
 from rowlock.core.config.alert_rules import AlertRule
-from rowlock.health.conditions import see
-from rowlock.health.rules import Alert, Decision, decide
+from rowlock.health.conditions import Condition, see
 from rowlock.store.engine import clock
 from rowlock.store.engine.ids import new_id
 from rowlock.store.engine.operation import Call, Operation, Row, Steps, operation
 from rowlock.store.engine.records import parsed, record
 from rowlock.store.read.snapshot import Snapshot, snapshot
+
+MessageType = Literal["alert.firing", "alert.repeated", "alert.resolved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """The state of one rule for one subject. It is firing once `fired_at` is set."""
+
+    rule: str
+    subject: str
+    value: float
+    text: str
+    true_since: datetime
+    false_since: datetime | None = None
+    fired_at: datetime | None = None
+    told_at: datetime | None = None
+    repeats: int = 0
+
+    @property
+    def state(self) -> str:
+        """`pending` (the condition has not held for long enough), `firing`, or `resolving` (it has ceased to hold)."""
+        if self.fired_at is None:
+            return "pending"
+        return "firing" if self.false_since is None else "resolving"
+
+
+class Decision(NamedTuple):
+    """The alert as it is now (None: over), and the type of the message to send, if any."""
+
+    alert: Alert | None
+    message: MessageType | None = None
+
+
+def decide(rule: AlertRule, subject: str, alert: Alert | None, seen: Condition | None, now: datetime) -> Decision:
+    """The next state of an alert, from whether the rule's condition holds. A stored time in the future was written by a
+    clock that was ahead, and counts as now."""
+    if seen is None:
+        return _gone(rule, alert, now)
+    if alert is None:
+        alert = Alert(rule.name, subject, seen.value, seen.text, true_since=now)
+    alert = replace(alert, value=seen.value, text=seen.text, false_since=None, true_since=min(alert.true_since, now))
+    if alert.fired_at is None:
+        if _passed(alert.true_since, rule.hold, now):
+            return Decision(replace(alert, fired_at=now, told_at=now), "alert.firing")
+    elif _passed(min(alert.told_at or now, now), rule.repeat, now):
+        return Decision(replace(alert, told_at=now, repeats=alert.repeats + 1), "alert.repeated")
+    return Decision(alert)
+
+
+def _gone(rule: AlertRule, alert: Alert | None, now: datetime) -> Decision:
+    if alert is None or alert.fired_at is None:
+        return Decision(None)
+    since = min(alert.false_since or now, now)
+    if _passed(since, rule.resolve_after, now):
+        return Decision(None, "alert.resolved")
+    return Decision(replace(alert, false_since=since))
+
+
+def _passed(since: datetime, seconds: float, now: datetime) -> bool:
+    return now - since >= timedelta(seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +101,7 @@ class Message:
 
 @operation(repeatable=True)
 def take(holder: str, token: str, lease: float) -> Steps[float]:
-    """Take or renew the lease. Returns 0 if `token` has it now, else the seconds that another process has it for."""
+    """Take or renew the lease. Returns 0 if `token` has it now, else the seconds until another process's lease ends."""
     found = yield Call("alert_lease")
     if found and found[0].holder != holder and 0 < found[0].seconds <= 3600:
         return float(found[0].seconds)  # no write where there is nothing to take
@@ -54,14 +117,14 @@ def leave(token: str) -> Steps[None]:
 
 
 def look(rules: Sequence[AlertRule]) -> Operation[Snapshot]:
-    """Read what these rules look at."""
+    """The snapshot that these rules need."""
     return snapshot({rule.within for rule in rules if rule.when == "dead"})
 
 
 @operation()
 def evaluate(token: str, rules: Sequence[AlertRule], found: Snapshot) -> Steps[bool]:
-    """Write what follows from a snapshot, with the messages that tell of it. False, and nothing is changed, if `token`
-    does not have the lease any more."""
+    """Write the alerts that follow from a snapshot, with their messages. False, and nothing is changed, if `token` has
+    lost the lease."""
     if not (yield Call("hold_alert_lease", token=token)):
         return False
     now = yield from clock.now().start()
@@ -75,11 +138,11 @@ def evaluate(token: str, rules: Sequence[AlertRule], found: Snapshot) -> Steps[b
             yield Call("drop_alert", rule=key[0], subject=key[1])
     kinds = {rule.name: rule.when for rule in rules}
     messages = []
-    for key, (alert, told) in decided.items():
+    for key, (alert, message) in decided.items():
         about = alert or before.get(key)
-        if told is not None and about is not None:
+        if message is not None and about is not None:
             body = _body(about, kinds.get(key[0]), now if alert is None else None)
-            messages.append((new_id(), told, json.dumps(body)))
+            messages.append((new_id(), message, json.dumps(body)))
     if messages:
         yield Call("add_alert_messages", made=messages)
     return True
@@ -94,7 +157,7 @@ def _decisions(
         for subject in {*seen, *(subject for name, subject in before if name == rule.name)}:
             key = (rule.name, subject)
             decided[key] = decide(rule, subject, before.get(key), seen.get(subject), now)
-    for key, alert in before.items():  # of rules that are gone from the config: nobody else would end them
+    for key, alert in before.items():  # alerts of rules that the config no longer has end here
         if key not in decided:
             decided[key] = Decision(None, "alert.resolved" if alert.fired_at is not None else None)
     return decided

@@ -1,5 +1,5 @@
-"""What is wrong? Pure functions over a snapshot: the one answer that alerts, the first page of the dashboard,
-`rowlock stats`, `top`, `doctor` and the metrics give.
+"""What is wrong now: pure functions over a snapshot, for alerts, the first page of the dashboard, `rowlock stats`,
+`top`, `doctor` and the metrics.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rowlock.core.config.alert_rules import KINDS, AlertRule
-from rowlock.core.durations import spell
+from rowlock.core.times import spell
 from rowlock.store.read.snapshot import RunningJob, Snapshot
 
 BEHIND_SECONDS = 60.0  # a queue whose oldest ready job has waited longer is behind
@@ -19,8 +19,8 @@ SOURCES_NAMED = 5
 MOST_SUBJECTS = 20  # of one rule, the worst first: a thousand open breakers must not send a thousand messages
 
 
-class Known(NamedTuple):
-    """A kind of condition: how bad it is (warn or fail), and where to look."""
+class ConditionKind(NamedTuple):
+    """How bad a kind of condition is (warn or fail), and where to look."""
 
     level: str
     check: str  # of `rowlock doctor`
@@ -30,22 +30,22 @@ class Known(NamedTuple):
 
 
 CONDITIONS = {
-    "paused": Known("warn", "queues", "queues"),
-    "unserved": Known("warn", "queues", "queues", "no_worker"),
-    "behind": Known("warn", "queues", "queues", "oldest_seconds"),
-    "long_queue": Known("warn", "queues", "queues", "queued", needs_limit=True),
-    "long_run": Known("warn", "jobs", "jobs", "running_seconds", needs_limit=True),
-    "no_workers": Known("warn", "workers", "workers", "no_worker"),
-    "silent_worker": Known("warn", "worker", "workers"),
-    "breaker": Known("warn", "sources", "sources", "breaker_open"),
-    "source_paused": Known("warn", "sources", "sources"),
-    "late": Known("fail", "schedules", "schedules", "missed_ticks"),
-    "schedule": Known("fail", "schedules", "schedules"),
-    "unknown_task": Known("fail", "tasks", "jobs"),
-    "dead": Known("warn", "tasks", "failures", "dead"),
-    "stuck": Known("fail", "leases", "jobs"),
-    "set_aside": Known("fail", "rows", "jobs"),
-    "never_due": Known("warn", "rows", "jobs"),
+    "paused": ConditionKind("warn", "queues", "queues"),
+    "unserved": ConditionKind("warn", "queues", "queues", "no_worker"),
+    "behind": ConditionKind("warn", "queues", "queues", "oldest_seconds"),
+    "long_queue": ConditionKind("warn", "queues", "queues", "queued", needs_limit=True),
+    "long_run": ConditionKind("warn", "jobs", "jobs", "running_seconds", needs_limit=True),
+    "no_workers": ConditionKind("warn", "workers", "workers", "no_worker"),
+    "silent_worker": ConditionKind("warn", "worker", "workers"),
+    "breaker": ConditionKind("warn", "sources", "sources", "breaker_open"),
+    "source_paused": ConditionKind("warn", "sources", "sources"),
+    "late": ConditionKind("fail", "schedules", "schedules", "missed_ticks"),
+    "schedule": ConditionKind("fail", "schedules", "schedules"),
+    "unknown_task": ConditionKind("fail", "tasks", "jobs"),
+    "dead": ConditionKind("warn", "tasks", "failures", "dead"),
+    "stuck": ConditionKind("fail", "leases", "jobs"),
+    "set_aside": ConditionKind("fail", "rows", "jobs"),
+    "never_due": ConditionKind("warn", "rows", "jobs"),
 }
 
 
@@ -84,7 +84,7 @@ def conditions(found: Snapshot) -> list[Condition]:
 def counted(found: Snapshot) -> dict[str, int]:
     """How many things are wrong, by kind; 0 for a kind of which nothing is."""
     number = Counter(one.kind for one in conditions(found))
-    return {kind: number[kind] for kind, known in CONDITIONS.items() if not known.needs_limit}
+    return {name: number[name] for name, kind in CONDITIONS.items() if not kind.needs_limit}
 
 
 def see(rule: AlertRule, found: Snapshot) -> dict[str, Condition]:
@@ -119,12 +119,13 @@ def _queued(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
     for queue in found.queues:
         if queue.ready > rule.above:
             verb = "is" if queue.ready == 1 else "are"
-            text = f"{_jobs(queue.ready)} {verb} ready in queue {queue.name!r}, more than {rule.above:g}"
+            text = f"{_counted(queue.ready, 'job')} {verb} ready in queue {queue.name!r}, more than {rule.above:g}"
             remedy = _hindrance(queue.name, found) or "more workers are needed"
             yield Condition("long_queue", queue.name, queue.ready, f"{text}; {remedy}")
 
 
 def _oldest(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
+    """Queues that are behind: the oldest ready job has waited too long."""
     for queue in found.queues:
         age = queue.oldest_ready_seconds or 0.0
         if age > rule.above:
@@ -188,8 +189,8 @@ def _running(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
     for queue, jobs in queues.items():
         first = max(jobs, key=lambda job: job.seconds)
         text = (
-            f"{_jobs(len(jobs))} of queue {queue!r} {'has' if len(jobs) == 1 else 'have'} been running for longer than"
-            f" {spell(rule.above)}: {first.job_id}"
+            f"{_counted(len(jobs), 'job')} of queue {queue!r} {'has' if len(jobs) == 1 else 'have'} been running"
+            f" for longer than {spell(rule.above)}: {first.job_id}"
             f" ({first.task}) for {spell(first.seconds)} on worker {first.worker}; the worker may hang"
         )
         yield Condition("long_run", queue, first.seconds, text)
@@ -198,7 +199,7 @@ def _running(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
 def _dead(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
     for task, number in found.dead.get(rule.within, {}).items():
         if number > rule.above:
-            text = f"{_jobs(number)} of task {task!r} became dead in the last {spell(rule.within)}"
+            text = f"{_counted(number, 'job')} of task {task!r} became dead in the last {spell(rule.within)}"
             do = f"see why: rowlock jobs list --state dead --task {task}"
             yield Condition("dead", task, number, f"{text}; see: rowlock jobs list --state dead", do)
 
@@ -206,7 +207,7 @@ def _dead(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
 def _stuck(found: Snapshot) -> Iterator[Condition]:
     overdue = [job.overdue for job in found.running if job.overdue is not None and job.overdue > STUCK_SECONDS]
     if overdue:
-        leases = "1 lease" if len(overdue) == 1 else f"{len(overdue):,} leases"
+        leases = _counted(len(overdue), "lease")
         text = f"{leases} expired more than {spell(STUCK_SECONDS)} ago, and no worker has reclaimed the jobs"
         yield Condition("stuck", "", max(overdue), text, "start a worker: any worker takes such jobs back")
 
@@ -261,8 +262,8 @@ def _one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)[:200]
 
 
-def _jobs(number: int) -> str:
-    return f"{number:,} job" if number == 1 else f"{number:,} jobs"
+def _counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 _LOOKS: dict[str, Callable[[AlertRule, Snapshot], Iterable[Condition]]] = {

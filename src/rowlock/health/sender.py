@@ -1,8 +1,9 @@
-"""Alerts: one process at a time evaluates the rules, and sends what they tell by itself.
+"""Alerts: one process at a time evaluates the rules and sends the messages.
 
-Every worker, dispatcher and server takes part, so that also the death of all workers is noticed. The database says
-which process has the lease; the others look again when it ends. Messages are not jobs: an alert that no worker lives
-cannot wait for a worker. A message stays in the database until its receiver has taken it, so it arrives at least once.
+Every worker, dispatcher and server takes part, so that the death of all workers is noticed as well. A lease in the
+database decides which process it is; the others look again when the lease ends. Messages aren't jobs: an alert that no
+worker is alive cannot wait for a worker. A message stays in the database until its receiver has accepted it, so it
+arrives at least once.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 from rowlock.core.config import AlertSettings
 from rowlock.core.errors import ConfigError, SourceError, StoreError
@@ -26,26 +27,12 @@ log = logging.getLogger("rowlock.alerts")
 
 LEASE_ROUNDS = 3.0  # a holder that misses this many rounds is replaced
 FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
-KEPT_SECONDS = 86_400.0  # a message that nobody takes is given up after this long
-REFUSED_TRIES = 5  # after as many answers such as 400 the message is given up, and the next one is sent
+KEPT_SECONDS = 86_400.0  # a message that cannot be delivered is given up after this long
+REFUSED_TRIES = 5  # a message is given up after this many answers such as 400
 IDLE_SECONDS = 3600.0  # the sender sleeps until it is woken
-MOST_ALERTS = 100  # unsent messages that are looked at, to send one
-MOST_UNSENT = 10_000  # unsent messages that are read, to log the new ones
+MOST_ALERTS = 100  # unsent messages read to choose the next one to send
+MOST_UNSENT = 10_000  # unsent messages read to log the new ones
 ANY_PORT = range(1, 65_536)
-
-
-class Loops(Protocol):
-    """Repeats rounds in the background: `worker.loops.Loops`."""
-
-    def start(
-        self,
-        name: str,
-        round_: Callable[[], Awaitable[float]],
-        wake: asyncio.Event | None = None,
-        *,
-        vital: bool = True,
-    ) -> None:
-        """Repeat `round_`, which returns the delay before the next one, until stopped."""
 
 
 class NotDelivered(Exception):
@@ -57,8 +44,8 @@ class NotDelivered(Exception):
 
 
 class Alerts:
-    """This process' part: it takes its turn to evaluate the rules, and sends messages while it has the lease. Without
-    rules it does nothing."""
+    """The part of one process: it takes its turn to evaluate the rules, and sends messages while it has the lease.
+    Without rules it does nothing."""
 
     def __init__(self, settings: AlertSettings, store: Store, holder: str) -> None:
         if settings.rules:
@@ -70,11 +57,12 @@ class Alerts:
         self._holds, self._wake = False, asyncio.Event()
         self._logged = frozenset[str]()  # unsent messages that this process has logged
 
-    def start(self, loops: Loops) -> None:
-        """Begin, as two loops: a receiver that is slow to answer must not delay the next look."""
+    def start(self, repeat: Callable[..., None]) -> None:
+        """Begin two loops: a receiver that is slow to answer must not delay the next look. `repeat` is `Loops.start`
+        of the worker."""
         if self._settings.rules:
-            loops.start("alerts", self.round, vital=False)
-            loops.start("alert messages", self.send, self._wake, vital=False)
+            repeat("alerts", self.round, vital=False)
+            repeat("alert messages", self.send, self._wake, vital=False)
 
     async def round(self) -> float:
         """Take or renew the lease and evaluate the rules once; returns the delay before the next round."""
@@ -100,11 +88,10 @@ class Alerts:
 
     async def send(self) -> float:
         """Send the oldest message that is due, if this process has the lease; returns the delay before the next.
-        Messages of one alert are sent in their order, and one that the receiver fails to take does not hold up those of
-        other alerts."""
+        Messages of one alert are sent in order, and one that the receiver doesn't accept holds up no other alert."""
         oldest = await self._store.run(alerts.unsent(MOST_ALERTS)) if self._holds else []
         first = {(one.body.get("rule"), one.body.get("subject")): one for one in reversed(oldest)}.values()
-        # A wait that is longer than any was written by a clock that was ahead.
+        # A wait longer than the longest was written by a clock that was ahead.
         waits = {one.id: one.wait if 0 < one.wait <= LONGEST_RETRY else 0.0 for one in first}
         message = next((one for one in oldest if waits.get(one.id) == 0.0), None)
         if message is None:
@@ -128,7 +115,7 @@ class Alerts:
         await self._store.run(alerts.failed(message.id, wait, str(error)))
 
     async def stop(self) -> None:
-        """Leave the lease to another process. The loops have ended."""
+        """Give the lease up, after the loops have ended."""
         if self._holds:
             try:
                 await self._store.run(alerts.leave(self._token))
@@ -155,7 +142,7 @@ async def deliver(settings: AlertSettings, message: alerts.Message) -> None:
 
 
 def envelope(message: alerts.Message, now: datetime) -> dict[str, Any]:
-    """The body of a request: type, moment and data, as Standard Webhooks has it."""
+    """The body of a request, as Standard Webhooks defines it."""
     return {
         "type": message.type,
         "timestamp": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -174,7 +161,7 @@ def _log(message: alerts.Message) -> None:
 
 
 def check_webhook(settings: AlertSettings) -> None:
-    """Refuse at the start what could never be sent."""
+    """Raise ConfigError at the start for a webhook to which nothing could ever be sent."""
     if settings.webhook_url is None:
         return
     if not all(map(find_spec, ("aiohttp", "standardwebhooks"))):

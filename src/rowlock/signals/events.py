@@ -22,22 +22,22 @@ class Watcher:
     """Base class of listeners: one method for each event of a worker. The methods here do nothing."""
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
-        """A claim, sent at this moment (of `boottime`), came back with these jobs."""
+        """A claim, sent at this `boottime`, returned these jobs."""
 
     def written(self, count: int, began: float) -> None:
-        """A batch of this many outcomes, begun at this moment (of `time.monotonic`), is written."""
+        """A batch of this many outcomes, begun at this `time.monotonic`, is written."""
 
     def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
-        """These attempts succeeded after the seconds beside each, and their outcomes are written."""
+        """These attempts succeeded, each after its seconds, and their outcomes are written."""
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
-        """An attempt ended in another way, and that is written."""
+        """An attempt ended in another way, and its outcome is written."""
 
     def refused(self, job: Claimed, outcome: Outcome) -> None:
         """An outcome came after the lease was lost, and changed nothing."""
 
     def lost(self, job: Claimed) -> None:
-        """An attempt that runs has lost its lease."""
+        """A running attempt has lost its lease."""
 
     def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
         """Leases of other workers ran out, and this one has ended them."""
@@ -49,19 +49,13 @@ class Watcher:
         """The worker has stopped: flush."""
 
 
-EVENTS = ("claimed", "written", "succeeded", "ended", "refused", "lost", "reclaimed", "rested", "stopped")
-
-
 class Watchers(Watcher):
     """Several listeners as one."""
 
     def __init__(self, *watchers: Watcher) -> None:
-        self.all = watchers
-        for event in EVENTS:
-            heard = [
-                getattr(each, event) for each in watchers if getattr(type(each), event) is not getattr(Watcher, event)
-            ]
-            if heard:
+        for event, nothing in vars(Watcher).items():
+            heard = [getattr(each, event) for each in watchers if getattr(type(each), event) is not nothing]
+            if heard and not event.startswith("_"):
                 setattr(self, event, _to_each(heard))
 
 

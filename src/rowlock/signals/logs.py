@@ -11,23 +11,40 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
-from rowlock.core.job import Claimed
+from rowlock.core.job import Claimed, running_job
 from rowlock.core.policy import Transition
 from rowlock.core.states import Outcome, State
 from rowlock.core.tracebacks import LOGGED_BYTES, traceback_text
 from rowlock.signals.events import Watcher
-from rowlock.signals.job_fields import job_fields
 
 log = logging.getLogger("rowlock.worker")
-
 LINES_PER_SECOND = 100
 SUMMARY_SECONDS = 10.0
 
 
+def job_fields(job: Claimed) -> dict[str, Any]:
+    """The fields of every line about a job."""
+    return {"job_id": job.id, "task": job.task, "attempt": job.attempt, "worker": job.worker}
+
+
+class JobFields(logging.Filter):
+    """Adds `job_id`, `task`, `attempt` and `worker` to each record that is logged while a job runs, whatever logger it
+    is logged with. Add it to a handler: a filter of a logger does not see the records of the loggers below it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields that the record does not have. No record is dropped."""
+        job = running_job()
+        if job is not None:
+            for name, value in job_fields(job).items():
+                record.__dict__.setdefault(name, value)
+        return True
+
+
 class JobLog(Watcher):
-    """Counts what a worker did and writes about it. The counts leave out jobs of the tasks in `uncounted`: bookkeeping
-    that follows other jobs would hide how those do."""
+    """Logs what a worker does. The summary leaves out jobs of the tasks in `uncounted`: bookkeeping that follows other
+    jobs would hide how those do."""
 
     def __init__(self, worker: str, uncounted: frozenset[str] = frozenset()) -> None:
         self._worker, self._uncounted = worker, uncounted
@@ -37,7 +54,7 @@ class JobLog(Watcher):
         self._seconds = 0.0
         self._failures: Counter[str] = Counter()
 
-    def _may_speak(self, level: int = logging.INFO) -> bool:
+    def _within_budget(self, level: int = logging.INFO) -> bool:
         if not log.isEnabledFor(level):
             return False
         second = int(time.monotonic())
@@ -49,7 +66,7 @@ class JobLog(Watcher):
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
         self._claimed += sum(job.task not in self._uncounted for job in jobs) if self._uncounted else len(jobs)
         for job in jobs:
-            if not self._may_speak():
+            if not self._within_budget():
                 break
             log.info("Job %s claimed by %s", job.id, self._worker, extra=job_fields(job))
 
@@ -58,7 +75,7 @@ class JobLog(Watcher):
         self._succeeded += len(counted)
         self._seconds += sum(counted)
         for job, seconds in done:
-            if not self._may_speak():
+            if not self._within_budget():
                 break
             log.info("Job %s completed in %.1fs", job.id, seconds, extra=_timed(job, seconds))
 
@@ -70,26 +87,26 @@ class JobLog(Watcher):
         level = logging.ERROR if transition.state is State.DEAD else logging.WARNING
         if transition.state in (State.QUEUED, State.CANCELLED):
             level = logging.INFO
-        within_budget = self._may_speak(level)
+        within_budget = self._within_budget(level)
         if log.isEnabledFor(level) and (within_budget or level > logging.INFO):
-            self._tell_end(level, job, transition, seconds, with_traceback=within_budget)
+            self._log_end(level, job, transition, seconds, with_traceback=within_budget)
 
-    def _tell_end(
+    def _log_end(
         self, level: int, job: Claimed, transition: Transition, seconds: float, *, with_traceback: bool
     ) -> None:
         code, message = transition.error_code or transition.outcome, transition.error_message or ""
-        with_traceback = with_traceback and transition.trace is not None
-        if with_traceback:
+        trace = transition.trace if with_traceback else None
+        if trace is not None:
             message = message.partition("\n")[0]  # the other lines show where it was raised
         after = f", again in {transition.delay:.1f}s" if transition.state is State.RETRYABLE else ""
         text = "Job %s (%s) %s, now %s%s: %s %s"
         about = (job.id, job.task, transition.outcome, transition.state, after, one_line(code), one_line(message))
         fields = _timed(job, seconds) | {"outcome": str(transition.outcome), "error_code": one_line(code)}
         record = log.makeRecord(log.name, level, __file__, 0, text, about, None, extra=fields)
-        if with_traceback and transition.trace is not None:
+        if trace is not None:
             # As text, not as exc_info: a listener to the log, such as an error tracker, could read the local variables
             # of the frames, and with them the job's arguments.
-            record.exc_text = traceback_text(transition.trace, LOGGED_BYTES)
+            record.exc_text = traceback_text(trace, LOGGED_BYTES)
         log.handle(record)
 
     def refused(self, job: Claimed, outcome: Outcome) -> None:
@@ -109,11 +126,9 @@ class JobLog(Watcher):
             self._summarise()
 
     def stopped(self) -> None:
-        """Log the last summary."""
         self._summarise()
 
     def _summarise(self) -> None:
-        """Log what this worker did since the last summary."""
         if not (self._claimed or self._succeeded or self._failed):
             return
         done = self._succeeded + self._failed
@@ -139,5 +154,5 @@ def _timed(job: Claimed, seconds: float) -> dict[str, object]:
 
 def one_line(text: str, limit: int = 500) -> str:
     """Job text for a log line: control characters escaped, so that it cannot forge another line."""
-    shown = text[:limit].encode("unicode_escape").decode("ascii") if not text[:limit].isprintable() else text[:limit]
-    return shown
+    text = text[:limit]
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")

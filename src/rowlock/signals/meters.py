@@ -1,33 +1,23 @@
-"""Counts and times of one worker for /metrics, updated once for each batch of jobs. Each process starts at zero."""
+"""The metrics that one worker counts, once for each batch of jobs. Each process starts at zero."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
-from rowlock.core.extras import needs
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.core.states import Outcome
-from rowlock.signals.endpoint import Endpoint, EndpointPages, Probe
 from rowlock.signals.events import Watcher
 from rowlock.signals.metrics import Bounded, Sample, Samples, SecondsHistogram
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import Store
 
 T = TypeVar("T")
-RAN = (Outcome.FAILED, Outcome.TIMED_OUT)  # outcomes of attempts that ran to their own end
+RAN = (Outcome.FAILED, Outcome.TIMED_OUT)  # with these outcomes the time of an attempt is counted
 LONGEST_WAIT = 10 * 365 * 86_400.0  # a time that another program wrote may be anything
-
-
-class Gauges(Protocol):
-    """What is read of a worker when somebody asks."""
-
-    def slots(self) -> tuple[int, int]: ...  # busy, free
-    def heartbeat_age(self) -> float: ...
-    def loop_lag(self) -> float: ...
 
 
 class _Series:
@@ -42,19 +32,16 @@ class _Series:
 
 
 class WorkerMeter(Watcher):
-    """Counts what one worker does."""
-
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], _Series] = {}
         self._tasks, self._queues = Bounded(), Bounded()
         self._lost = self._refused = self._reclaimed = 0
         self._queries: dict[str, SecondsHistogram] = {}
-        self.gauges: Gauges | None = None
 
     def _of(self, queue: str, task: str) -> _Series:
         found = self._series.get((queue, task))
         if found is None:
-            # Beyond the bound many jobs share one series; each is then found by this longer way.
+            # Beyond the bound, many names share one series, which is looked up again each time.
             key = (self._queues(queue), self._tasks(task))
             found = self._series.get(key)
             if found is None:
@@ -62,7 +49,6 @@ class WorkerMeter(Watcher):
         return found
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
-        """Jobs were claimed: how long they had waited."""
         for series, waits in self._grouped((job, job.waited) for job in jobs):
             if min(waits) < 0.0 or max(waits) > LONGEST_WAIT:
                 waits = [min(max(wait, 0.0), LONGEST_WAIT) for wait in waits]
@@ -101,7 +87,7 @@ class WorkerMeter(Watcher):
         found.observe(seconds)
 
     def samples(self) -> Samples:
-        """The numbers now. Another thread than the worker's may ask."""
+        """The numbers now, for any thread."""
         series = sorted(self._series.copy().items())
         outcomes = [
             Sample((*key, outcome), count)
@@ -109,7 +95,7 @@ class WorkerMeter(Watcher):
             for outcome, count in [("succeeded", each.succeeded), *sorted(each.others.copy().items())]
             if count
         ]
-        found: dict[str, Any] = {
+        return {
             "rowlock_attempts_total": outcomes,
             "rowlock_job_run_seconds": [Sample(key, each.run) for key, each in series],
             "rowlock_job_wait_seconds": [Sample(key, each.wait) for key, each in series],
@@ -118,29 +104,6 @@ class WorkerMeter(Watcher):
             "rowlock_stale_writes_refused_total": [Sample((), self._refused)],
             "rowlock_reclaims_total": [Sample((), self._reclaimed)],
         }
-        if self.gauges is not None:
-            busy, free = self.gauges.slots()
-            found["rowlock_slots"] = [Sample(("busy",), busy), Sample(("free",), free)]
-            found["rowlock_worker_heartbeat_age_seconds"] = [Sample((), self.gauges.heartbeat_age())]
-            found["rowlock_loop_lag_seconds"] = [Sample((), self.gauges.loop_lag())]
-        return found
-
-
-def shown(meters: Sequence[Callable[[], Any]], accept: str) -> tuple[bytes, str]:
-    """The numbers of these meters as Prometheus reads them, and the type of that text. ConfigError if the library for
-    metrics is not installed."""
-    with needs("metrics", "metrics need a library"):
-        from rowlock.signals.prometheus import exposed
-    return exposed(list(meters), accept)
-
-
-def serve_meters(host: str, port: int, meters: Sequence[Callable[[], Any]], live: Probe, ready: Probe) -> Endpoint:
-    """An endpoint that shows the numbers of these meters, and answers the probes. ConfigError if the library for
-    metrics is not installed."""
-    shown([], "")  # a missing library must be an error now, not for the first scraper
-    endpoint = Endpoint(host, port, EndpointPages(lambda accept: shown(meters, accept), live, ready))
-    endpoint.start()
-    return endpoint
 
 
 class TimedStore:

@@ -1,7 +1,7 @@
-"""Every metric that Rowlock exports: its name, its kind, its labels and what it means.
+"""Every metric that Rowlock exports: its name, kind, labels and meaning.
 
 The exporters and the reference page are made from this list, and tests compare it with what is exported. Units are base
-units, and no label can take any number of values: no job id, no URL, no owner.
+units, and every label has a bounded number of values: no job id, no URL, no owner.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class SecondsHistogram:
         self.sum += value
 
     def observe_all(self, values: list[float]) -> None:
-        """Many more: sorted first, they need one search for each bucket and not for each value."""
+        """Sort first: that takes one search for each bucket instead of one for each value."""
         values.sort()
         passed = 0
         for bucket, bound in enumerate(BOUNDS):

@@ -1,4 +1,4 @@
-"""Metrics in the formats that Prometheus reads. The only module that imports prometheus_client."""
+"""Metrics in the formats that Prometheus reads; the only module that imports prometheus_client."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class _Readings(Collector):
                 yield _family(metric, found)
 
 
-def exposed(read: Iterable[Callable[[], Samples]], accept: str) -> tuple[bytes, str]:
-    """The numbers of these meters as text in the format that the Accept header asks for, and its content type."""
+def exposed(meters: Iterable[Callable[[], Samples]], accept: str) -> tuple[bytes, str]:
+    """The metrics as text in the format that the Accept header asks for, and its content type."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Readings([one() for one in read]))
+    registry.register(_Readings([read() for read in meters]))
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 

@@ -41,16 +41,16 @@ class Sentry(Watcher):
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         if transition.outcome in FAILURES:
-            self._tell(job, transition)
+            self._send(job, transition)
 
     def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
         for job, transition in lost:
-            self._tell(job, transition)
+            self._send(job, transition)
 
     def stopped(self) -> None:
         self._client.flush(timeout=FLUSH_SECONDS)
 
-    def _tell(self, job: Claimed, transition: Transition) -> None:
+    def _send(self, job: Claimed, transition: Transition) -> None:
         code = _code(job, transition)
         if transition.state is State.DEAD:
             self._crumbs.append(_breadcrumb(job, code))
@@ -92,8 +92,8 @@ def _client(settings: SentrySettings) -> sentry_sdk.Client:
 def event_of(job: Claimed, transition: Transition, code: str) -> Any:
     """The event of one failed attempt. `code` quotes no argument."""
     raised = exceptions_of(transition.trace) if transition.trace else []
-    told = list(transition.told) or [_message(job, transition)] * max(1, len(raised))
-    values = [_exception(one, text) for one, text in zip(raised, told, strict=False)]
+    messages = list(transition.told) or [_message(job, transition)] * max(1, len(raised))
+    values = [_exception(one, text) for one, text in zip(raised, messages, strict=False)]
     tags = {"task": job.task, "queue": job.queue, "outcome": str(transition.outcome), "state": str(transition.state)}
     tags |= {"error_code": code} | ({"source": job.source} if job.source else {})
     return {
@@ -101,7 +101,7 @@ def event_of(job: Claimed, transition: Transition, code: str) -> Any:
         "logger": "rowlock.worker",
         "transaction": job.task,
         "fingerprint": ["rowlock", job.task, code],
-        "exception": {"values": values or [{"type": code, "value": told[-1]}]},
+        "exception": {"values": values or [{"type": code, "value": messages[-1]}]},
         "tags": tags,
         "contexts": {"job": {"id": job.id, "attempt": job.attempt, "worker": job.worker, "batch_id": job.batch_id}},
     }
@@ -123,9 +123,9 @@ def _message(job: Claimed, transition: Transition) -> str:
     return scrub(message, people=True)
 
 
-def _exception(one: Raised, told: str) -> dict[str, Any]:
+def _exception(one: Raised, message: str) -> dict[str, Any]:
     module, _, kind = one.kind.rpartition(".")
-    found: dict[str, Any] = {"type": kind, "value": told, "module": module or None}
+    found: dict[str, Any] = {"type": kind, "value": message, "module": module or None}
     if one.frames:
         found["stacktrace"] = {"frames": [_frame(Frame(*fields)) for fields in one.frames]}
     return found

@@ -1,4 +1,4 @@
-"""The metrics that a server reads from the database, shared by all scrapers of that server."""
+"""The metrics that a server reads from the database, once for all its scrapers."""
 
 from __future__ import annotations
 
@@ -6,40 +6,33 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any
 
 from rowlock.signals.metrics import MOST, OTHER, Bounded, Sample, Samples
 from rowlock.store.engine.operation import Operation
 from rowlock.store.read import counters
 from rowlock.store.read.counters import Total
-from rowlock.store.read.counts import LiveQueues, QueueStats
+from rowlock.store.read.counts import LiveQueues
 from rowlock.store.read.snapshot import Snapshot, Snapshots
 from rowlock.store.sources import sources
 from rowlock.store.sources.sources import SourceLevel
 
-T = TypeVar("T")
 READ_AGAIN_SECONDS = 2.0
-ATTEMPT = "attempt."  # before the outcomes that the totals have of attempts
+ATTEMPT = "attempt."  # prefix of the totals of attempts; the others are of jobs
 
 
-class Run(Protocol):
-    """Runs an operation on the database."""
-
-    def __call__(self, operation: Operation[T], /) -> Awaitable[T]: ...
-
-
+Run = Callable[[Operation[Any]], Awaitable[Any]]
 Count = Callable[[Snapshot], Mapping[str, int]]  # how many things are wrong, by kind
 
 
 class DatabaseMeter:
-    """One reading at a time, and none more often than every two seconds, whatever number of programs scrape."""
+    """Reads at most every two seconds, however many programs scrape."""
 
     def __init__(self, run: Run, snapshots: Snapshots, count: Count) -> None:
         self._run, self._snapshots, self._count, self._lock = run, snapshots, count, asyncio.Lock()
         self._at, self._found = float("-inf"), dict[str, Sequence[Sample]]()
 
     async def samples(self) -> Samples:
-        """The numbers of the database."""
         async with self._lock:
             if time.monotonic() >= self._at + READ_AGAIN_SECONDS:
                 self._found = await self._read()
@@ -48,13 +41,11 @@ class DatabaseMeter:
 
     async def _read(self) -> dict[str, Sequence[Sample]]:
         found = await self._snapshots.get()
-        levels = await self._run(sources.levels())
-        totals = await self._run(counters.totals())
         late = max((schedule.late or 0.0 for schedule in found.schedules), default=0.0)
         return {
             **of_queues(found),
-            **of_sources(levels),
-            **of_totals(totals),
+            **of_sources(await self._run(sources.levels())),
+            **of_totals(await self._run(counters.totals())),
             "rowlock_schedule_late_seconds": [Sample((), max(0.0, late))],
             "rowlock_problems": [Sample((kind,), number) for kind, number in self._count(found).items()],
         }
@@ -62,7 +53,7 @@ class DatabaseMeter:
 
 def of_queues(stats: LiveQueues) -> dict[str, Sequence[Sample]]:
     """Depth, age and run times of queues, and the workers. The queues with most jobs are named, the rest is `other`."""
-    queues = sorted(stats.queues, key=lambda queue: (-_depth(queue), queue.name))
+    queues = sorted(stats.queues, key=lambda queue: (-queue.queued - queue.retryable - queue.running, queue.name))
     named, rest = queues[:MOST], queues[MOST:]
     depth, ready, age, longest = list[Sample](), list[Sample](), list[Sample](), list[Sample]()
     for name, group in [*((queue.name, [queue]) for queue in named), *([(OTHER, rest)] if rest else [])]:
@@ -79,10 +70,6 @@ def of_queues(stats: LiveQueues) -> dict[str, Sequence[Sample]]:
         "rowlock_workers": [Sample((), stats.workers)],
         "rowlock_workers_slots": [Sample((), stats.slots)],
     }
-
-
-def _depth(queue: QueueStats) -> int:
-    return queue.queued + queue.retryable + queue.running
 
 
 def of_totals(totals: Sequence[Total]) -> dict[str, Sequence[Sample]]:

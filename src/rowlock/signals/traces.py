@@ -93,18 +93,16 @@ class Traces:
 
 
 class BatchSpans(Watcher):
-    """A span for each claim that found jobs and each batch of outcomes that is written, on their own."""
+    """A span for each claim that found jobs and each batch of outcomes, recorded afterwards. Each is its own trace."""
 
     def __init__(self, traces: Traces) -> None:
         self._tracer = traces.tracer
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
-        """A claim came back with jobs: it is recorded now, as if its span had begun when it was sent."""
         took = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - sent
         self._span("claim", time.time_ns() - int(took * SECOND), len(jobs))
 
     def written(self, count: int, began: float) -> None:
-        """A batch of outcomes is written: its span began when the settler began to write it."""
         self._span("settle", time.time_ns() - int((time.monotonic() - began) * SECOND), count)
 
     def _span(self, name: str, began: int, count: int) -> None:
@@ -117,8 +115,7 @@ class BatchSpans(Watcher):
 
 
 def continue_trace(traceparent: str | None) -> None:
-    """In a child process: make the span of the attempt, which the parent process started, the parent of the
-    handler's."""
+    """In a child process: the handler's spans get the attempt's span, which the parent process started, as parent."""
     if (span := span_context_of(traceparent)) is not None:
         context.attach(trace.set_span_in_context(trace.NonRecordingSpan(span)))
 

@@ -27,7 +27,7 @@ class Actor(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """One action."""
 
     id: int
@@ -77,7 +77,7 @@ def write_alone(actor: Actor, action: str, target: str | None, details: Mapping[
 
 
 @operation(read=True)
-def entries(limit: int, before: int = NEWEST) -> Steps[list[Entry]]:
+def entries(limit: int, before: int = NEWEST) -> Steps[list[AuditEntry]]:
     """What was done, newest first; for the next page give the last entry's id as `before`."""
     rows = yield Call("list_audit", n=limit, before=before)
-    return [record(Entry, row, details=None if row.details is None else json.loads(row.details)) for row in rows]
+    return [record(AuditEntry, row, details=None if row.details is None else json.loads(row.details)) for row in rows]

@@ -27,8 +27,8 @@ from rowlock.store.engine.ids import valid_id
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import record
 from rowlock.store.engine.store import Store
+from rowlock.store.jobs.enqueue import add
 from rowlock.store.jobs.follow_ups import on_end
-from rowlock.store.jobs.insert import add
 from rowlock.store.upkeep import bad_rows
 
 log = logging.getLogger("rowlock.store")
@@ -211,7 +211,7 @@ async def end_after_commit(store: Store, ids: Collection[str]) -> None:
 async def end_each(store: Store, ids: Collection[str]) -> None:
     """End those of these batches that are complete. One that cannot end stops no other, and is set aside."""
     if found := await store.run(complete(ids)):
-        await bad_rows.all_or_each(store, "end", end(found), complete(found), lambda batch_id: end([batch_id]))
+        await bad_rows.change_all(store, "end", found, end)
 
 
 @operation(repeatable=True)
@@ -241,7 +241,6 @@ def end(ids: Collection[str]) -> Steps[list[str]]:
 
 
 def _told(batch: BatchRow) -> dict[str, Any]:
-    """The batch as an EndedBatch."""
     return {name: batch.id if name == "batch_id" else getattr(batch, name) for name in EndedBatch.__annotations__}
 
 
@@ -260,7 +259,6 @@ def left(batch_id: str, n: int) -> Steps[list[str]]:
 
 @operation(read=True)
 def still_open(after: str, n: int) -> Steps[list[str]]:
-    """The next `n` batches that are not over."""
     return [row.id for row in (yield Call("open_batches", batch_id=after, n=n))]
 
 
@@ -273,7 +271,6 @@ def get(batch_id: str) -> Steps[BatchRow | None]:
 
 @operation(read=True)
 def newest(n: int, before: str, owner: str | None = None, state: str | None = None) -> Steps[list[BatchRow]]:
-    """The newest batches before an id."""
     rows = yield Call("list_batches", n=n, batch_id=before, owner=owner, state=state)
     return [batch_of(row) for row in rows]
 

@@ -1,4 +1,4 @@
-"""The rows of workers (registered, alive, idle), and pausing queues."""
+"""The rows of workers: registered, alive, idle, asked to stop."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 from rowlock.core.errors import NotAllowed, WorkerNotFound
 from rowlock.store.engine.operation import Call, Steps, operation
-from rowlock.store.engine.records import moment, record
-from rowlock.store.engine.wake import wake_idle
+from rowlock.store.engine.records import record
 
 StopHow = Literal["drain", "stop"]
 
@@ -73,7 +72,7 @@ def register(
 
 @operation(single=True, repeatable=True)
 def seen(worker: str, running: int, lease: float, memory: int | None = None) -> Steps[Seen]:
-    """Note that a worker is alive; says whether its row is still there, and whether it was asked to stop."""
+    """Note that a worker is alive; returns whether its row is still there, and whether it was asked to stop."""
     rows = yield Call("worker_seen", id=worker, running=running, lease=lease, memory=memory)
     return Seen(bool(rows), rows[0].stop_requested if rows else None)
 
@@ -86,7 +85,6 @@ def set_idle(worker: str, idle: bool, lease: float) -> Steps[bool]:
 
 @operation(single=True, repeatable=True)
 def remove(worker: str) -> Steps[None]:
-    """A worker leaves."""
     yield Call("remove_worker", id=worker)
 
 
@@ -99,7 +97,7 @@ def forget(n: int) -> Steps[int]:
 
 @operation(read=True)
 def workers() -> Steps[list[Worker]]:
-    """Every known worker, living ones first."""
+    """All workers, living ones first."""
     return [record(Worker, row) for row in (yield Call("list_workers"))]
 
 
@@ -115,23 +113,3 @@ def ask_to_stop(worker: str, how: StopHow) -> Steps[None]:
     if there[0].version == "sql":
         raise NotAllowed(f"worker {worker!r} calls the SQL functions and cannot be asked: stop its program")
     raise NotAllowed(f"worker {worker!r} has not been heard of lately and would not hear this: end its process")
-
-
-@operation(single=True, repeatable=True)
-def pause_queue(name: str) -> Steps[None]:
-    """Stop claims from a queue; running jobs go on."""
-    yield Call("pause_queue", name=name)
-
-
-@operation(repeatable=True)
-def resume_queue(name: str) -> Steps[bool]:
-    """Let claims go on; False when the queue was not paused."""
-    resumed = yield Call("resume_queue", name=name)
-    yield from wake_idle()
-    return bool(resumed)
-
-
-@operation(read=True)
-def paused_queues() -> Steps[dict[str, datetime]]:
-    """Paused queues and since when."""
-    return {row.name: moment(row.paused_at) for row in (yield Call("paused_queues"))}

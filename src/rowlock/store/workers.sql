@@ -1,4 +1,4 @@
--- Workers and queues, in the order of store/workers.py. The leases of jobs do not depend on these rows.
+-- Workers, in the order of store/workers.py. The leases of jobs do not depend on these rows.
 
 -- name: register_worker
 -- Register a worker. One that is registered already gets its new queues and tasks, and its lease is renewed.
@@ -56,16 +56,3 @@ RETURNING id;
 -- name: find_worker
 -- One worker, living or not.
 SELECT id, version FROM {t}workers WHERE id = :id;
-
--- name: pause_queue
--- Pause a queue: none of its jobs is claimed; running jobs continue.
-INSERT INTO {t}queues (name, paused_at) VALUES (:name, {now})
-ON CONFLICT (name) DO UPDATE SET paused_at = coalesce({t}queues.paused_at, excluded.paused_at);
-
--- name: resume_queue
--- End the pause of a queue.
-UPDATE {t}queues SET paused_at = NULL WHERE name = :name AND paused_at IS NOT NULL RETURNING name;
-
--- name: paused_queues
--- The paused queues.
-SELECT name, {time(paused_at)} AS paused_at FROM {t}queues WHERE paused_at IS NOT NULL ORDER BY name;

@@ -8,7 +8,7 @@
         await t.drain()
 
 The database is a real SQLite file in a temporary folder (or the database whose URL you give), the worker is the one
-that runs in production, and the clock stands still until you move it.
+that runs in production, and the clock only moves when you move it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from rowlock.client.context import Context
 from rowlock.client.handles.job import JobHandle
 from rowlock.client.open_stores import Stores
 from rowlock.client.tasks.task import Task
-from rowlock.core.clock import FakeClock
 from rowlock.core.job import Claimed, Job
 from rowlock.core.states import FINAL
+from rowlock.core.times import FakeClock
 from rowlock.store.engine.ids import new_id, new_token
 from rowlock.store.jobs import claim
 from rowlock.store.read import search
@@ -59,7 +59,7 @@ async def run(
     ran = Ran()
     text = task.arguments.pack((), arguments)
     job = _pretend(task, text, attempt)
-    ctx = Context(task.app, job, report=lambda *told: ran.progress.append(told), resources=resources)
+    ctx = Context(task.app, job, report=lambda *progress: ran.progress.append(progress), resources=resources)
     given = (ctx,) if task.takes_context else ()
     own = ctx.own_transaction
     with own.inside():

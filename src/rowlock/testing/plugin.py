@@ -10,13 +10,13 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rowlock.core.clock import FakeClock
+    from rowlock.core.times import FakeClock
 
 
 @pytest.fixture
 def rowlock_clock() -> FakeClock:
-    """A fake clock that stands still until the test calls `move`."""
-    from rowlock.core.clock import FakeClock
+    """A fake clock that only moves when the test calls `move`."""
+    from rowlock.core.times import FakeClock
 
     return FakeClock()
 

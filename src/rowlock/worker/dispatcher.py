@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from rowlock.client.tasks.stored_tasks import stored_task
+from rowlock.client.tasks.registry import stored_task
 from rowlock.core.errors import StoreError
 from rowlock.health.sender import Alerts
 from rowlock.signals.metrics import Sample, Samples
@@ -71,7 +71,7 @@ class Dispatcher:
         """Declare what this app's code and config have, and begin to fire."""
         await self.open()
         self._loops.start("dispatch", self.round, self._wake)
-        self._alerts.start(self._loops)
+        self._alerts.start(self._loops.start)
         log.info("Dispatcher started: %s", self.id)
 
     async def open(self) -> None:
@@ -84,7 +84,6 @@ class Dispatcher:
         self.app.meters.append(self._samples)
 
     def _samples(self) -> Samples:
-        """The numbers of this dispatcher."""
         counts = (("rowlock_ticks_fired_total", self.fired), ("rowlock_schedule_missed_total", self.passed_over))
         return {name: [Sample((), count)] for name, count in counts}
 
@@ -213,7 +212,7 @@ class Dispatcher:
         else:
             self._declared = False  # until every schedule is declared: after an error the next round tries again
             await self._declare()
-            # After an outage, of the database or of this process: other dispatchers may be coming back, too.
+            # After an outage, of the database or of this process: other dispatchers may be coming back as well.
             self._looked_at = self._now()
         if self._now() < self._looked_at + 2 * self._lease:
             return

@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack
 from rowlock.client.client import Client
 from rowlock.core.config import WorkerSettings
 from rowlock.signals.endpoint import Endpoint
-from rowlock.signals.meters import WorkerMeter, serve_meters
+from rowlock.signals.meters import WorkerMeter
+from rowlock.signals.metrics import Sample, Samples
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.upkeep.heartbeat import Heart
 
@@ -20,18 +21,13 @@ class Vitals:
     def __init__(self, slots: Slots, heart: Heart, lease: float) -> None:
         self._slots, self._heart, self._lease = slots, heart, lease
 
-    def slots(self) -> tuple[int, int]:
-        """Busy slots and free ones."""
+    def samples(self) -> Samples:
         busy = min(self._slots.occupied, self._slots.size)
-        return busy, self._slots.size - busy
-
-    def heartbeat_age(self) -> float:
-        """Seconds since a heartbeat reached the database."""
-        return self._heart.beat_age
-
-    def loop_lag(self) -> float:
-        """How late the event loop runs its timers."""
-        return self._heart.lag.longest
+        return {
+            "rowlock_slots": [Sample(("busy",), busy), Sample(("free",), self._slots.size - busy)],
+            "rowlock_worker_heartbeat_age_seconds": [Sample((), self._heart.beat_age)],
+            "rowlock_loop_lag_seconds": [Sample((), self._heart.lag.longest)],
+        }
 
     def live(self) -> str | None:
         """What is wrong with the process; None if nothing is."""
@@ -45,7 +41,7 @@ class Vitals:
             return "stopping"
         if not self._heart.started:
             return "starting"
-        if (age := self.heartbeat_age()) > self._lease:
+        if (age := self._heart.beat_age) > self._lease:
             return f"the database has not been reached for {age:.0f} s"
         return self.live()
 
@@ -54,12 +50,12 @@ def show(
     app: Client, settings: WorkerSettings, meter: WorkerMeter, vitals: Vitals, exits: AsyncExitStack
 ) -> Endpoint | None:
     """Let this process show the numbers of a worker, on a port of its own if the settings give one."""
-    meter.gauges = vitals
-    app.meters.append(meter.samples)
-    exits.callback(app.meters.remove, meter.samples)
+    for samples in (meter.samples, vitals.samples):
+        app.meters.append(samples)
+        exits.callback(app.meters.remove, samples)
     if settings.metrics_port is None:
         return None
     where = settings.metrics_host, settings.metrics_port
-    endpoint = serve_meters(*where, app.meters, vitals.live, vitals.ready)
+    endpoint = Endpoint(*where, app.meters, vitals.live, vitals.ready)
     exits.callback(endpoint.close)
     return endpoint

@@ -1,4 +1,4 @@
-"""`app.claim(job_id)`: the lease of one job, claimed by a program that is no worker and settled by it."""
+"""`app.claim(job_id)`: the lease of one job, claimed and settled by a program that isn't a worker."""
 
 from __future__ import annotations
 

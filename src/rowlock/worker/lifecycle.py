@@ -1,7 +1,4 @@
-"""Start, run, stop: signals to a worker. The first drains, the second gives everything back now, the third exits.
-
-Which signals these are is in `rowlock.worker.stop_signals`.
-"""
+"""Start, run, stop. Of the signals that stop a process, the first drains, the second gives back, the third exits."""
 
 from __future__ import annotations
 
@@ -9,20 +6,68 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rowlock.signals.meters import serve_meters
+from rowlock.signals.endpoint import Endpoint
 from rowlock.worker.dispatcher import Dispatcher
 from rowlock.worker.pool import WorkerPool
-from rowlock.worker.stop_signals import Terminal, on_stop_signals, stop_signals
 from rowlock.worker.systemd import Notifier
 
 if TYPE_CHECKING:
     from rowlock.client.client import Client
 
+# A closed terminal or a lost SSH connection sends SIGHUP, Ctrl-\ and some service managers send SIGQUIT. By default
+# both end a process at once, and its jobs would wait for their leases to run out.
+ALWAYS = (signal.SIGTERM, signal.SIGINT)
+UNLESS_IGNORED = (signal.SIGHUP, signal.SIGQUIT)
 log = logging.getLogger("rowlock.worker")
+
+
+def stop_signals() -> list[signal.Signals]:
+    """The signals that stop this process. What `nohup`, or a shell that starts a job in the background, has made it
+    ignore stays ignored."""
+    heeded = [number for number in UNLESS_IGNORED if signal.getsignal(number) is not signal.SIG_IGN]
+    return [*ALWAYS, *heeded]
+
+
+def on_stop_signals(stop: Callable[[], None]) -> None:
+    """Call `stop` for each signal that stops this process from now on."""
+    loop, hung_up = asyncio.get_running_loop(), False
+
+    def hang_up() -> None:
+        """Stop at the first SIGHUP only: for one closed terminal, the kernel sends one and the shell another."""
+        nonlocal hung_up
+        if not hung_up:
+            hung_up = True
+            stop()
+
+    for number in stop_signals():
+        loop.add_signal_handler(number, hang_up if number == signal.SIGHUP else stop)
+
+
+class Terminal:
+    """The standard streams that are a terminal now."""
+
+    def __init__(self, descriptors: Sequence[int] = (1, 2)) -> None:
+        self._descriptors = [number for number in descriptors if _is_terminal(number)]
+
+    def leave_if_closed(self) -> None:
+        """Discard what is printed once the terminal is closed: an error in each `print()` would fail jobs that are
+        about to finish."""
+        for number in [number for number in self._descriptors if not _is_terminal(number)]:
+            self._descriptors.remove(number)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            os.close(nowhere)
+
+
+def _is_terminal(descriptor: int) -> bool:
+    try:
+        return os.isatty(descriptor)
+    except OSError:
+        return False
 
 
 class Stopper:
@@ -90,14 +135,14 @@ def metrics_shown(app: Client) -> Iterator[None]:
         yield
         return
     where = settings.metrics_host, settings.metrics_port
-    endpoint = serve_meters(*where, app.meters, live=lambda: None, ready=lambda: None)
+    endpoint = Endpoint(*where, app.meters, live=lambda: None, ready=lambda: None)
     try:
         yield
     finally:
         endpoint.close()
 
 
-class Part(Protocol):
+class Startable(Protocol):
     """A worker, a dispatcher or a bridge."""
 
     async def start(self) -> None: ...
@@ -105,7 +150,7 @@ class Part(Protocol):
     async def stop(self) -> None: ...
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=Startable)
 
 
 @asynccontextmanager
@@ -118,7 +163,7 @@ async def started(part: P) -> AsyncIterator[P]:
         await part.stop()
 
 
-async def run_until_signal(app: Client, part: Part) -> None:
+async def run_until_signal(app: Client, part: Startable) -> None:
     """Run a dispatcher or a bridge until a signal stops it."""
     with signals() as stopper, metrics_shown(app):
         async with started(part):
@@ -126,7 +171,7 @@ async def run_until_signal(app: Client, part: Part) -> None:
 
 
 async def run_everything(app: Client, **changes: Any) -> None:
-    """Run a worker and a dispatcher until a signal stops them. If the dispatcher dies, the worker stops, too: a process
+    """Run a worker and a dispatcher until a signal stops them. If the dispatcher dies, the worker stops: a process
     that does half of its work would look healthy."""
     with signals() as stopper:
         async with started(Dispatcher(app)) as dispatcher:

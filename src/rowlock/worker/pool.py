@@ -1,4 +1,4 @@
-"""One worker: `WorkerPool` opens the database and what listens, makes the parts of the worker, and stops them in order.
+"""One worker: `WorkerPool` opens the database, makes the worker's parts, starts their loops and stops them in order.
 
 A job goes through these parts: `Claimer` claims it; `Executor` starts it in one of the `Slots`; `Settler` writes how it
 ended; `Slots` lets go of it. Beside them `Heart` keeps its lease and `Stopping` ends it early.
@@ -12,13 +12,13 @@ import math
 import multiprocessing
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from rowlock.client.client import Client
 from rowlock.core.claiming.plan import Plan
 from rowlock.core.config import WorkerSettings, change_worker
-from rowlock.core.errors import NotAllowed, StoreUnavailable
-from rowlock.core.extras import needs
+from rowlock.core.errors import NotAllowed, StoreUnavailable, needs
 from rowlock.health.sender import Alerts
 from rowlock.signals.endpoint import Endpoint
 from rowlock.signals.events import Watcher, Watchers
@@ -33,18 +33,19 @@ from rowlock.store.workers import StopHow
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.executor import Executor
 from rowlock.worker.attempt.job_log import JobLines
-from rowlock.worker.attempt.progress import ProgressBook, ProgressWriter
+from rowlock.worker.attempt.progress import ProgressBook
+from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
-from rowlock.worker.claim.claimer import Claimer, WorkerClaims
+from rowlock.worker.claimer import Claimer, WorkerClaims
 from rowlock.worker.health import Vitals, show
 from rowlock.worker.loops import Loops
+from rowlock.worker.processes.children import Children
 from rowlock.worker.registration import Registration, worker_id
-from rowlock.worker.settle.batches import BatchMarks
-from rowlock.worker.settle.settler import Settler
+from rowlock.worker.settler import BatchMarks, Settler
 from rowlock.worker.shutdown import Shutdown
 from rowlock.worker.upkeep.checks import Lookout
-from rowlock.worker.upkeep.heartbeat import Heart, Stoppable
+from rowlock.worker.upkeep.heartbeat import Heart
 from rowlock.worker.upkeep.result_files import ResultTidy
 from rowlock.worker.upkeep.sweeper import Sweeper
 
@@ -96,9 +97,9 @@ class WorkerPool:
             resources |= await self._exits.enter_async_context(asynccontextmanager(lifespan)())
         served = app.registry.here() if claims else ()
         self._registration = Registration(settings, self.id, served, settings.pool_size)
-        self._take(Parts(app, settings, store, self.id, self._registration, resources, self))
+        self._make_parts(store, resources)
         if settings.wakeups:
-            wakeups = await store.listen(self._parts.woken)
+            wakeups = await store.listen(self.claimer.woken)
             self._exits.push_async_callback(wakeups.close)
             self._registration.wake_address = wakeups.address
         self._exits.push_async_callback(self._registration.sign_off, store)
@@ -109,8 +110,8 @@ class WorkerPool:
         self.heart.start()
 
     async def _announce(self, store: Store, claims: bool) -> None:
-        """Write what the database has to know of this worker before its first claim. A connection that breaks here is
-        no reason to end the process; each step can be repeated."""
+        """Write what the database has to know of this worker before its first claim. If the connection breaks here, try
+        again: each step can be repeated."""
         for again in range(1, START_TRIES + 1):
             try:
                 await self._registration.write(store)
@@ -127,36 +128,96 @@ class WorkerPool:
                 store.outage.failed("start", error)
                 await asyncio.sleep(START_SECONDS * again)
 
-    def _take(self, parts: Parts) -> None:
-        self._parts, self._shutdown = parts, Shutdown(parts, self.settings)
-        self.slots, self.settler, self.executor = parts.slots, parts.settler, parts.executor
-        self.heart, self.sweeper = parts.heart, parts.sweeper
-        if parts.meter is not None:
-            vitals = Vitals(self.slots, self.heart, self.settings.lease_seconds)
-            self.endpoint = show(self.app, self.settings, parts.meter, vitals, self._exits)
+    def _make_parts(self, store: Store, resources: Mapping[str, Any]) -> None:
+        """Make the parts of this worker. Each is given the parts that it uses."""
+        app, settings, tasks = self.app, self.settings, self.app.registry.here()
+        in_process = [name for name, task in tasks.items() if task.runs_in == "process"]
+        self.watcher, meter = _observers(app, settings, self.id)
+        self._store = store
+        if meter is not None:
+            store = cast(Store, TimedStore(store, meter))
+        self.loops = Loops(store.outage)
+        plan = Plan.of(
+            settings,
+            prefetchable=[name for name in tasks if name not in in_process],
+            in_process=in_process,
+            parallel=store.writers > 1,
+        )
+        claims = WorkerClaims(self.id, settings.lease_seconds)
+        self.claimer = Claimer(store, plan, claims, self._registration, self.watcher, self._cancel_requested)
+        self.slots = self.claimer.slots = Slots(self.id, settings.pool_size, self.claimer, self.watcher)
+        self._progress, self._lines = ProgressBook(store), JobLines(store)
+        self.settler = Settler(store, app.keep, self.slots, self.claimer, self._progress, self.watcher)
+        self.stopping = Stopping(self.slots, self.settler)
+        self.batches = BatchMarks(store, self.loops)
+        self.executor = self.claimer.executor = Executor(
+            app,
+            self.slots,
+            resources,
+            claimer=self.claimer,
+            settler=self.settler,
+            stopping=self.stopping,
+            progress=self._progress,
+            batches=self.batches,
+            children=Children(app, settings.pool_size, self._lines, spare=True),
+            suspects=Suspects(self.slots, self.settler, self.claimer, Children(app, 1, self._lines)),
+            lines=self._lines,
+        )
+        self.heart = Heart(
+            app,
+            settings,
+            self.slots,
+            self.stopping,
+            self._registration,
+            store.outage,
+            self.claimer,
+            on_stop=self.asked_to_stop,
+        )
+        self.sweeper = Sweeper(store, settings, app.keep, self.heart, self.claimer, self.watcher)
+        self._shutdown = Shutdown(self, settings)
+        if meter is not None:
+            vitals = Vitals(self.slots, self.heart, settings.lease_seconds)
+            self.endpoint = show(app, settings, meter, vitals, self._exits)
 
     def _begin(self, claims: bool) -> None:
-        """Start the loops."""
+        """Start the loops: to settle and, with `claims`, to claim and to keep the database tidy."""
+        settings, start = self.settings, self.loops.start
         self._started = True
-        self._parts.start_loops(claims)
+        start("settle", self.settler.round)
+        start("progress", partial(self._progress.round, self.stopping))
+        start("lines", self._lines.round)
         if claims:
-            self._alerts.start(self._parts.loops)
-        extra = {"queues": self.settings.queues, "pool_size": self.settings.pool_size}
+            self.executor.prepare()
+            start("claim", self.claimer.round)
+            self.sweeper.start(self.loops)
+            tidy = ResultTidy(self._store, self.app.results, abandoned_seconds=10 * settings.lease_seconds)
+            start("results", tidy.round)
+            start("look", Lookout(self._store, settings.queues).round)
+            self._alerts.start(start)
+        extra = {"queues": settings.queues, "pool_size": settings.pool_size}
         log.info("Worker started: %s", self.id, extra=extra)
+
+    def _cancel_requested(self) -> None:
+        self.loops.spawn(self._look_for_cancels())
+
+    async def _look_for_cancels(self) -> None:
+        if held := list(self.slots.held.values()):
+            asked = await self._store.run(leases.held([(attempt.job.id, attempt.token) for attempt in held]))
+            self.stopping.cancelled([attempt for attempt in held if asked.get(attempt.job.id)])
 
     # --- run
 
     async def join(self) -> None:
         """Wait until the worker has stopped; raises if one of its loops has died, so that a supervisor can restart the
         process."""
-        await self._parts.loops.join()
+        await self.loops.join()
         if self._asked is not None:
             await self._asked
 
     async def _poll_and_assign(self) -> float:
         """One round of claiming for the free slots by hand, as the loop `claim` repeats it; returns the delay before
         the next."""
-        return await self._parts.claimer.round()
+        return await self.claimer.round()
 
     @property
     def running(self) -> dict[str, LiveAttempt]:
@@ -176,12 +237,12 @@ class WorkerPool:
     @property
     def idle(self) -> bool:
         """Whether this worker holds no job, and its last claim found none."""
-        return not self.slots.held and not self.slots.occupied and self._parts.claimer.plan.idle
+        return not self.slots.held and not self.slots.occupied and self.claimer.plan.idle
 
     @property
     def held_up(self) -> bool:
         """Whether this worker holds no job although jobs are ready, because their sources are closed."""
-        return self.idle and self._parts.claimer.plan.sources.all_closed
+        return self.idle and self.claimer.plan.sources.all_closed
 
     # --- stop
 
@@ -198,11 +259,21 @@ class WorkerPool:
             return
         try:
             await self._shutdown.run(grace)
-            await self._parts.stop()
+            await self._stop_parts()
             await self._exits.aclose()
             log.info("Worker stopped: %s", self.id)
         finally:
             self._stopped.set()
+
+    async def _stop_parts(self) -> None:
+        """Stop the loops, the heartbeats, and the threads and child processes of the executor."""
+        await self.loops.stop_all()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINES_SECONDS):
+                await self._lines.flush()
+        await self.heart.stop()
+        await self.executor.close()
+        self.watcher.stopped()
 
     def hurry(self) -> None:
         """Release the running attempts of a stop that is under way now, without waiting for its timeout."""
@@ -221,109 +292,20 @@ class WorkerPool:
             self._asked = asyncio.ensure_future(self.stop(0.0 if how == "stop" else math.inf))
 
 
-class Parts:
-    """The parts of one worker. Each is given the parts that it uses when it is made."""
-
-    def __init__(
-        self,
-        app: Client,
-        settings: WorkerSettings,
-        store: Store,
-        worker: str,
-        registration: Registration,
-        resources: Mapping[str, Any],
-        pool: Stoppable,
-    ) -> None:
-        self._app, self._settings, self._store, self._worker = app, settings, store, worker
-        tasks = app.registry.here()
-        in_process = [name for name, task in tasks.items() if task.runs_in == "process"]
-        self.watcher, self.meter = _observers(app, settings, worker)
-        if self.meter is not None:
-            store = cast(Store, TimedStore(store, self.meter))
-        self.loops = Loops(store.outage)
-        plan = Plan.of(
-            settings,
-            prefetchable=[name for name in tasks if name not in in_process],
-            in_process=in_process,
-            parallel=store.writers > 1,
-        )
-        claims = WorkerClaims(worker, settings.lease_seconds)
-        self.claimer = Claimer(store, plan, claims, registration, self.watcher)
-        self.slots = self.claimer.slots = Slots(worker, settings.pool_size, self.claimer, self.watcher)
-        progress, self._lines = ProgressBook(store), JobLines(store)
-        self.settler = Settler(store, app.keep, self.slots, self.claimer, progress, self.watcher)
-        self.stopping = Stopping(self.slots, self.settler)
-        self._progress_writer = ProgressWriter(progress, self.stopping)
-        self.heart = Heart(app, settings, self.slots, self.stopping, registration, store.outage, self.claimer, pool)
-        self.batches = BatchMarks(store, self.loops)
-        self.executor = self.claimer.executor = Executor(
-            app,
-            self.slots,
-            resources,
-            claimer=self.claimer,
-            settler=self.settler,
-            stopping=self.stopping,
-            progress=progress,
-            lines=self._lines,
-            batches=self.batches,
-        )
-        self.sweeper = Sweeper(store, settings, app.keep, self.heart, self.claimer, self.watcher)
-
-    def start_loops(self, claims: bool) -> None:
-        """Begin to settle and, with `claims`, to claim and to do what keeps the database tidy."""
-        start = self.loops.start
-        start("settle", self.settler.round)
-        start("progress", self._progress_writer.round)
-        start("lines", self._lines.round)
-        if claims:
-            self.executor.prepare()
-            start("claim", self.claimer.round)
-            self.sweeper.start(self.loops)
-            tidy = ResultTidy(self._store, self._app.results, abandoned_seconds=10 * self._settings.lease_seconds)
-            start("results", tidy.round)
-            start("look", Lookout(self._store, self._settings.queues).round)
-
-    def woken(self, what: str) -> None:
-        """A wake-up has come from the database. Before the loops start it changes nothing: they look at everything."""
-        if what == "work":
-            self.claimer.woken()
-        elif what in ("cancel", f"cancel:{self._worker}"):
-            self.loops.spawn(self._look_for_cancels())
-
-    async def _look_for_cancels(self) -> None:
-        if held := list(self.slots.held.values()):
-            asked = await self._store.run(leases.held([(attempt.job.id, attempt.token) for attempt in held]))
-            self.stopping.cancelled([attempt for attempt in held if asked.get(attempt.job.id)])
-
-    async def stop(self) -> None:
-        """Stop the loops, the heartbeats, and the threads and child processes of the executor."""
-        await self.loops.stop_all()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LINES_SECONDS):
-                await self._lines.flush()
-        await self.heart.stop()
-        await self.executor.close()
-        self.watcher.stopped()
-
-
 def _observers(app: Client, settings: WorkerSettings, worker: str) -> tuple[Watcher, WorkerMeter | None]:
-    """Who listens to the worker by its settings, as one, and its numbers if something shows them. ConfigError if a
-    library is missing: optional ones are imported here."""
+    """The watchers that the settings ask for, as one, and the worker's numbers if something shows them. Optional
+    libraries are imported here: ConfigError if one is missing."""
     uncounted = frozenset(name for name, task in app.registry.here().items() if not task.options.counted)
     watchers: list[Watcher] = [JobLog(worker, uncounted)]
     meter = WorkerMeter() if settings.metrics_port is not None or app.metered else None
     if meter is not None:
         watchers.append(meter)
     if app.settings.sentry.wanted:
-        watchers.append(_sentry(app))
+        with needs("sentry", "sentry needs a library"):
+            from rowlock.signals.sentry import Sentry
+        watchers.append(Sentry(app.settings.sentry))
     if app.traces is not None and app.settings.traces.claims:
         from rowlock.signals.traces import BatchSpans
 
         watchers.append(BatchSpans(cast("Traces", app.traces)))
     return Watchers(*watchers), meter
-
-
-def _sentry(app: Client) -> Watcher:
-    with needs("sentry", "sentry needs a library"):
-        from rowlock.signals.sentry import Sentry
-    return Sentry(app.settings.sentry)

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Collection
 
-from rowlock.client.version import VERSION
+from rowlock.client.settings import VERSION
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 from rowlock.store import workers

@@ -15,19 +15,19 @@ from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
 
 if TYPE_CHECKING:
-    from rowlock.worker.pool import Parts
+    from rowlock.worker.pool import WorkerPool
 
 log = logging.getLogger("rowlock.worker")
 
-LEAVE_SECONDS = 1.0  # for attempts that were told to stop at the end of a shutdown's grace
+LEAVE_SECONDS = 1.0  # for attempts that were asked to stop at the end of a shutdown's grace
 CLAIM_SECONDS = 10.0  # at most, for a claim that is under way when the worker stops
 
 
 class Shutdown:
     """The end of one worker."""
 
-    def __init__(self, parts: Parts, settings: WorkerSettings) -> None:
-        self._parts, self._settings = parts, settings
+    def __init__(self, pool: WorkerPool, settings: WorkerSettings) -> None:
+        self._pool, self._settings = pool, settings
         self.begun = False
         self._deadline = math.inf
 
@@ -38,11 +38,11 @@ class Shutdown:
     async def run(self, grace: float) -> None:
         """Let running attempts finish for `grace` seconds, then release them without using up a try; then write what
         is not yet written."""
-        parts, slots, stopping = self._parts, self._parts.slots, self._parts.stopping
+        pool, slots, stopping = self._pool, self._pool.slots, self._pool.stopping
         self.begun, self._deadline = True, time.monotonic() + grace
-        parts.claimer.close()
+        pool.claimer.close()
         slots.closed = True
-        await parts.loops.finish("claim", timeout=min(grace, CLAIM_SECONDS))
+        await pool.loops.finish("claim", timeout=min(grace, CLAIM_SECONDS))
         await self._give_back_unstarted(LEAVE_SECONDS)
         while slots.occupied and time.monotonic() < self._deadline:
             await asyncio.sleep(0.02)
@@ -53,15 +53,15 @@ class Shutdown:
         stopping.give_up_all()
         leases_end = time.monotonic() + max(2.0, self._settings.lease_seconds - self._settings.heartbeat_seconds)
         await self._give_back_unstarted(leases_end - time.monotonic())
-        await parts.settler.drain(leases_end - time.monotonic())
+        await pool.settler.drain(leases_end - time.monotonic())
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_SECONDS):
-                await parts.batches.finish()
+                await pool.batches.finish()
 
     async def _give_back_unstarted(self, seconds: float) -> None:
-        """Release jobs that are claimed but not started. A claim whose reply was lost may have claimed jobs, too: ask
+        """Release jobs that are claimed but not started. A claim whose reply was lost may have claimed jobs: ask
         the database about it until it answers, or the time is up."""
-        claimer = self._parts.claimer
+        claimer = self._pool.claimer
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while claimer.has_lost_claims:
@@ -70,4 +70,4 @@ class Shutdown:
                     except StoreError as error:
                         log.warning("whether a claim that was cut off has taken jobs is not known yet: %s", error)
                         await asyncio.sleep(random.uniform(0.2, 0.5))
-        self._parts.stopping.give_back_unstarted()
+        self._pool.stopping.give_back_unstarted()

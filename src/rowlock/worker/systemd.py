@@ -1,4 +1,4 @@
-"""What a service of `Type=notify` tells systemd: that it has started, that it stops, and that its event loop turns.
+"""What a service of `Type=notify` reports to systemd: that it has started or stops, and that its event loop turns.
 
 The protocol is one datagram for each message, to the socket that the environment names. Without one, nothing is sent.
 The variables are removed from the environment: a process that a job starts must not speak for this one.
@@ -35,7 +35,6 @@ class Notifier:
         self._tell("STOPPING=1")
 
     def close(self) -> None:
-        """No more messages."""
         if self._beating is not None:
             self._beating.cancel()
 

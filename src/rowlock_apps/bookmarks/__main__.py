@@ -51,7 +51,7 @@ def status(import_id: ImportId, user: User, database: Database = None) -> None:
 
 @commands.command()
 def cancel(import_id: ImportId, user: User, database: Database = None) -> None:
-    """Cancel the unfinished part of an import. Links that other imports have, too, are still fetched for those."""
+    """Cancel the unfinished part of an import. Links that other imports share are still fetched for those."""
     _show(_run(make_app(database), lambda app: cancel_import(app, user, import_id)))
 
 

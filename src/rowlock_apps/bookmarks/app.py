@@ -10,8 +10,8 @@ from rowlock import Backoff, FakeClock, Migrations, Rowlock, fixed
 from rowlock.public_web import Dial, Resolve, public_socket, system_resolve
 
 from . import tasks
-from .domains import domain_of
 from .imports import ENDED, REOPENED
+from .links import domain_of
 from .shared import ENRICH
 from .web.fetch import Limits, open_fetcher
 

@@ -1,6 +1,6 @@
 """The codec for the name of a charset: only charsets that browsers know.
 
-Python also has codecs that do not encode text, that need many seconds for a page (punycode) or that change its content
+Python has codecs that don't encode text, that need many seconds for a page (punycode) or that change its content
 (unicode_escape, utf-7). So a name is never looked up among all of Python's codecs.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 # By their labels in the WHATWG's Encoding Standard, without - and _; where browsers read a larger set than the label
-# says (latin1 is windows-1252), so do we.
+# names (latin1 is windows-1252), so do we.
 _LABELS = {
     "utf-8": "utf8 unicode11utf8 unicode20utf8 xunicode20utf8",
     "utf-16-le": "utf16 utf16le unicode unicodefeff csunicode ucs2 iso10646ucs2",

@@ -125,7 +125,7 @@ class _Folders:
 
 
 def _end_of_tag(text: str, at: int) -> int:
-    """The position after the `>` that ends a tag. A `>` in quotes does not count; an unclosed quote is no quote."""
+    """The position after the `>` that ends a tag. A `>` in quotes does not count; an unclosed quote isn't one."""
     limit = min(len(text), at + LONGEST_TAG)
     if usual := _REST_OF_TAG.match(text, at, limit):
         return usual.end()

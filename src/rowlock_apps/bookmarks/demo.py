@@ -8,20 +8,35 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from html import escape
+from typing import NamedTuple
 
 from rowlock import JobHandle, Rowlock, fixed
 
 from ..stage import Stage, stage
 from .app import make_app
-from .demo_web import Site, addresses_of, bookmarks_file, pages_of, sites
 from .imports import Import, import_file, read_import
 from .shared import ENRICH
-from .small_web import PUBLIC, SmallWeb, small_web
+from .small_web import (
+    PUBLIC,
+    Behaviour,
+    Pages,
+    Send,
+    SmallWeb,
+    answer,
+    bomb,
+    endless,
+    page,
+    redirect,
+    robots,
+    small_web,
+)
 from .web.fetch import Limits
 
 LONGEST_SECONDS = 45.0
 LOOK_SECONDS = 0.2
 K = 2  # concurrency of a domain, as in the config
+NOT_PUBLIC = "10.0.0.5"
 Jobs = list[JobHandle[str]]
 
 
@@ -92,8 +107,8 @@ def _show(jobs: Jobs, imports: list[Import], refused: list[str], web: SmallWeb) 
             f"import of {one.user_id}: {one.status}, {one.processed_items} of {one.total_items} bookmarks processed, "
             f"{one.failed_items} links dead"
         )
-    print(f"{len(jobs)} links had one job each, though both users have them and some lie in two folders:")
-    print("the import that came first has made the job, and the other one has waited for it, too")
+    print(f"{len(jobs)} links had one job each, though both users have them and some are in two folders:")
+    print("the import that came first has made the job, and the other one has waited for it")
     print(f"most requests to one domain at the same time: {max(web.most.values())}, allowed {K}")
     print(f"connections: {len(web.dialled)}, to addresses that are not public: {_not_public(web)}")
     print(f"block candidates: {', '.join(name.removeprefix('domain:') for name in refused)}")
@@ -129,3 +144,76 @@ def _not_public(web: SmallWeb) -> int:
 
 def _domain(job: JobHandle[str]) -> str:
     return str(job.source).removeprefix("domain:")
+
+
+# --- the demo's web, and the file of bookmarks that leads there
+
+
+class Site(NamedTuple):
+    """A page of the demo, and how its link must end: with a title, or dead with an error code."""
+
+    link: str
+    behaviour: Behaviour | None  # None: it must never be requested
+    title: str | None = None
+    code: str | None = None
+
+
+def sites(run: int) -> list[Site]:
+    """The web. A database that has seen a demo before gets one with other names."""
+    n = run or ""
+    news = [Site(f"news{n}.example/{i}", page(f"News {i}", wait=0.4), f"News {i}") for i in range(1, 9)]
+    return [
+        *news,
+        *(Site(f"slow{n}.example/{i}", page(f"Slow {i}", wait=1.2), f"Slow {i}") for i in range(1, 4)),
+        Site(f"moved{n}.example/old", redirect(f"http://blog{n}.example/new"), "A post that moved"),
+        Site(f"blog{n}.example/new", page("A post that moved"), "A post that moved"),
+        Site(f"shaky{n}.example/", _fails_once(page("Back after a failure")), "Back after a failure"),
+        Site(f"endless{n}.example/", endless(b"<title>Endless</title>" + b"<meta name=a content=b>" * 99), "Endless"),
+        Site(f"broken{n}.example/", answer(status="500 Internal Server Error"), code="HTTP_500"),
+        Site(f"gone{n}.example/", answer(status="410 Gone"), code="HTTP_410"),
+        Site(f"members{n}.example/", answer(status="403 Forbidden"), code="HTTP_403"),
+        Site(f"quiet{n}.example/private", page("never seen"), code="ROBOTS"),
+        Site(f"wall{n}.example/", page("Just a moment..."), code="CAPTCHA"),
+        Site(f"bomb{n}.example/", bomb(200_000), code="BOMB"),
+        Site(f"trap{n}.example/", redirect("http://169.254.169.254/latest/meta-data/"), code="ADDRESS_REFUSED"),
+        Site(f"inside{n}.example/", None, code="ADDRESS_REFUSED"),
+        Site(f"news{n}.example:8080/", None, code="PORT_REFUSED"),
+    ]
+
+
+def _fails_once(then: Behaviour) -> Behaviour:
+    seen: list[bool] = []
+
+    async def send_it(send: Send) -> None:
+        first = not seen
+        seen.append(True)
+        await (answer(status="503 Service Unavailable") if first else then)(send)
+
+    return send_it
+
+
+def bookmarks_file(web: list[Site]) -> bytes:
+    """What Ana exported: every link, some of them in a second folder and another spelling, and a bookmarklet."""
+    rows = [f'<DT><A HREF="http://{escape(site.link)}">my {escape(site.link)}</A>' for site in web]
+    again = [f'<DT><A HREF="HTTP://{escape(site.link)}?utm_source=mail#top">again</A>' for site in web[:4]]
+    return "\n".join(
+        [
+            "<!DOCTYPE NETSCAPE-Bookmark-file-1>",
+            "<TITLE>Bookmarks</TITLE><H1>Bookmarks</H1><DL><p>",
+            *("<DT><H3>To read</H3><DL><p>", *rows, "</DL><p>"),
+            *("<DT><H3>Later</H3><DL><p>", *again, '<DT><A HREF="javascript:alert(1)">A bookmarklet</A>', "</DL><p>"),
+            "</DL><p>",
+        ]
+    ).encode()
+
+
+def pages_of(web: list[Site]) -> Pages:
+    """What the servers answer."""
+    quiet = next(site.link.partition("/")[0] for site in web if site.code == "ROBOTS")
+    pages = {site.link: site.behaviour for site in web if site.behaviour is not None}
+    return pages | {f"{quiet}/robots.txt": robots("User-agent: *\nDisallow: /private")}
+
+
+def addresses_of(web: list[Site]) -> dict[str, list[str]]:
+    """Names whose address is inside of our own network."""
+    return {site.link.partition("/")[0]: [NOT_PUBLIC] for site in web if site.link.startswith("inside")}

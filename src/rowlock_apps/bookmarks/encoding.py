@@ -1,8 +1,8 @@
-"""The encoding of an uploaded file, independent of what the file declares, and how much of the file does not fit it.
+"""Finds the encoding of an uploaded file, whatever the file declares, and how much of the file does not fit it.
 
 Chrome writes UTF-8. Files that went through other programs may have any encoding, declare a wrong one, and contain
-bytes that are no text at all. One such byte must not change how the rest is read, so an encoding fits also if nearly
-all of the file can be read that way.
+bytes that aren't text at all. One such byte must not change how the rest is read, so an encoding fits if nearly all of
+the file can be read that way.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Encoding(NamedTuple):
     """How a file is read."""
 
     codec: str
-    replaced: int  # characters that are U+FFFD because their bytes are no text in this encoding
+    replaced: int  # characters that are U+FFFD because their bytes aren't text in this encoding
 
 
 def encoding_of(file: BinaryIO) -> Encoding:
@@ -40,17 +40,17 @@ def encoding_of(file: BinaryIO) -> Encoding:
     marked = next((codec for mark, codec in MARKS.items() if start.startswith(mark)), None)
     if codec := marked or _utf16_without_mark(start):
         return Encoding(codec, 0 if _fits(file, codec) else _measured(file, codec).replaced)
-    declared, says_utf8 = _declared(start)
+    declared, declares_utf8 = _declared(start)
     for codec in filter(None, ("utf-8", declared)):
         if _fits(file, codec):
             return Encoding(codec, 0)
-    share_of_utf8 = MOST_REPLACED_OF_DECLARED_UTF8 if says_utf8 else MOST_REPLACED_OF_UTF8
+    share_of_utf8 = MOST_REPLACED_OF_DECLARED_UTF8 if declares_utf8 else MOST_REPLACED_OF_UTF8
     for codec, share in ((declared, MOST_REPLACED), ("utf-8", share_of_utf8)):
         if codec and (found := _measured(file, codec)).replaced <= share * found.beyond_ascii:
             return Encoding(codec, found.replaced)
     if _fits(file, "cp949"):  # without a declaration: the encoding that is easiest to rule out
         return Encoding("cp949", 0)
-    # Cyrillic words are runs of high bytes; in western languages an accent stands between plain letters.
+    # Cyrillic words are runs of high bytes; in western languages an accent is between plain letters.
     codec = "cp1251" if _mostly_runs(file) else "cp1252"
     return Encoding(codec, _measured(file, codec).replaced)
 
@@ -76,7 +76,7 @@ def _utf16_without_mark(start: bytes) -> str | None:
 
 
 def _declared(start: bytes) -> tuple[str | None, bool]:
-    """The encoding that the file says it is in, unless that is a form of Unicode; and whether it says UTF-8."""
+    """The encoding that the file declares, unless that is a form of Unicode; and whether it declares UTF-8."""
     found = DECLARED.search(start)
     codec = codec_of(found[1].decode("ascii")) if found else None
     if codec is None or codec.startswith("utf"):
@@ -102,7 +102,6 @@ class _Measure(NamedTuple):
 
 
 def _measured(file: BinaryIO, codec: str) -> _Measure:
-    """How well a file decodes."""
     decoder = codecs.getincrementaldecoder(codec)("replace")
     file.seek(0)
     replaced = beyond = 0

@@ -65,7 +65,6 @@ class Import:
 
     @property
     def over(self) -> bool:
-        """Whether the import has ended."""
         return self.status in OVER
 
 
@@ -128,7 +127,7 @@ async def read_import(app: Rowlock, user_id: str, import_id: str) -> Import:
 
 
 async def cancel_import(app: Rowlock, user_id: str, import_id: str) -> Import:
-    """Cancel an import of this user. Links that other imports have, too, are still fetched for those."""
+    """Cancel an import of this user. Links that other imports share are still fetched for those."""
     found = await read_import(app, user_id, import_id)
     if found.over:
         raise NotAllowed(f"import {import_id} is already {found.status}")

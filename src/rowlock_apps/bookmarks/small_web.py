@@ -1,7 +1,7 @@
 """A web on loopback: many hosts behind one port, for the demo and the tests. Not a packet leaves the machine.
 
 `resolve` and `dial` are what a fetcher is given: names have public addresses, and the socket for any of them goes to
-our own server, which tells hosts apart by the Host header and counts who asks for what at the same time.
+our own server, which distinguishes hosts by the Host header and counts who asks for what at the same time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def robots(text: str) -> Behaviour:
 def bomb(packed: int) -> Behaviour:
     """This many bytes of gzip, which unpack to a thousand times as many."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
-    zeros = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)  # may stand there any number of times
+    zeros = packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)  # may be repeated any number of times
     start = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 
     async def send_it(send: Send) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from rowlock import Rowlock
 
 from .uploads import Item
-from .web.page import Page
+from .web.fetch import Page
 
 T = TypeVar("T")
 ROWS = 125  # in one statement
@@ -64,7 +64,7 @@ async def add_links(tx: Session, items: Sequence[Item]) -> None:
 
 
 async def add_placements(tx: Session, import_id: str, user_id: str, items: Sequence[Item]) -> None:
-    """Where the bookmarks of a portion lie."""
+    """Store the folders of the bookmarks of a portion."""
     for some in few(items):
         await tx.execute(
             f"""
@@ -133,7 +133,6 @@ def _moment(value: datetime | str | None) -> datetime | None:
 
 
 async def url_of(tx: Session, link_id: str) -> str | None:
-    """The URL of a link."""
     rows = await tx.fetch("SELECT url FROM bookmarks_links WHERE id = $1", link_id)
     return str(rows[0][0]) if rows else None
 
@@ -144,7 +143,7 @@ async def has_ended(tx: Session, import_id: str) -> bool:
 
 
 async def store_page(tx: Session, link_id: str, page: Page) -> None:
-    """Store what a page says about itself; it replaces what is stored."""
+    """Store the head of a page in place of what was stored."""
     await tx.execute(
         """
         INSERT INTO bookmarks_pages

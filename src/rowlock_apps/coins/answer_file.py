@@ -207,7 +207,7 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _create_private(path: Path) -> None:
     """Create an empty file that only its owner can read, unless there is a file already. SQLite would leave the mode to
-    the umask. If the file cannot be created, SQLite's own attempt says why."""
+    the umask. If the file cannot be created, SQLite's own attempt raises the reason."""
     with contextlib.suppress(OSError):
         os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 

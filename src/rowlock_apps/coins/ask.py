@@ -1,4 +1,4 @@
-"""Ask a market, and tell temporary errors from permanent ones.
+"""Ask a market, and distinguish temporary errors from permanent ones.
 
 Temporary (the job is retried, and the market's breaker counts it): timeouts, broken connections, 408, 425, 429, 5xx.
 Permanent (the job is dead at once): every other status without an answer, answers that cannot be used, and an invalid
@@ -53,7 +53,7 @@ async def ask(http: aiohttp.ClientSession, market: Market, coin: Coin, more: Que
         )
     except TimeoutError as error:
         raise SourceError(f"{market.id} did not answer in time", code="TIMEOUT") from error
-    except ValueError as error:  # aiohttp's InvalidURL is also a ClientError, but no fault of the market
+    except ValueError as error:  # aiohttp's InvalidURL is a ClientError, but not the market's fault
         raise Permanent(f"the address of {market.id} cannot be asked: {error}", code="BAD_ADDRESS") from error
     except aiohttp.ClientError as error:
         raise SourceError(f"the connection to {market.id} failed: {error}", code="CONNECTION") from error

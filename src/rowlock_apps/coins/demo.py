@@ -101,7 +101,7 @@ class Show:
             await self._coins.set_market(market, url)
             if f"api:{market}" in known:
                 await self._app.sources.resume(f"api:{market}")
-        # The rate is a little higher than the market allows, so that the demo shows Retry-After, too.
+        # The rate is a little higher than the market allows, so that the demo shows Retry-After.
         await self._app.sources.set("api:metered", rate="6/s", burst=7)
 
     async def clear_up(self) -> None:
@@ -196,5 +196,5 @@ class Show:
 
 
 def first_line(message: str | None) -> str:
-    """What went wrong; where in the code stands in the other lines."""
+    """What went wrong; the other lines name the place in the code."""
     return (message or "").partition("\n")[0]

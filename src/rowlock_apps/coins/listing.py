@@ -22,7 +22,7 @@ from rowlock_apps.coins.price_key import price_key
 
 MAX_BYTES = 1024 * 1024
 MAX_LISTINGS = 500
-JSON_TYPE = re.compile(r"application/json|[\w.-]+/[\w.+-]+\+json")  # RFC 6839: application/vnd.market+json is JSON, too
+JSON_TYPE = re.compile(r"application/json|[\w.-]+/[\w.+-]+\+json")  # RFC 6839: application/vnd.market+json is JSON
 HIGHEST_PRICE = Decimal(100_000_000)  # several times the dearest coin ever sold
 
 PriceType = Literal["sold", "ask", "bid"]
@@ -64,7 +64,7 @@ class Listing(BaseModel):
 
     @cached_property
     def dedupe_key(self) -> str:
-        """`ext_…` if the market has an id of its own, else `hash_…`."""
+        """`ext_…` if the market gives it an id, else `hash_…`."""
         return price_key(
             self.external_id, url=self.url, title=self.title, price=self.price, date=self.date, kind=self.type
         )
@@ -104,7 +104,7 @@ def read_answer(body: bytes, content_type: str) -> Answer:
 def _read(row: Any) -> Listing | None:
     try:
         listing = Listing.model_validate(row)
-        _ = listing.dedupe_key  # computed here, so that a listing without a possible key is left out, too
+        _ = listing.dedupe_key  # computed here, so that a listing without a possible key is left out
     except (ValidationError, InvalidArguments):
         return None
     return listing

@@ -64,7 +64,6 @@ class Markets:
         return f"http://127.0.0.1:{taken.getsockname()[1]}/{market}"
 
     def url(self, market: str) -> str:
-        """Where a market is."""
         return f"http://127.0.0.1:{self._port}/{market}"
 
     async def _serve(self, request: web.Request) -> web.Response:

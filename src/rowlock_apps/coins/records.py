@@ -17,7 +17,7 @@ SHOWN = 20  # points of each coin that a report shows
 
 
 class PricePoint(NamedTuple):
-    """One price that a market told, for a report."""
+    """One price from a market, for a report."""
 
     source_id: str
     price_type: str
@@ -66,7 +66,6 @@ async def add_intake(tx: Session, coin: Coin) -> int:
 
 
 async def find_coin(tx: Session, intake_id: int) -> Coin | None:
-    """The coin of an intake."""
     rows = await tx.fetch(
         "SELECT year, mintmark, denomination, series, title FROM coins_intakes WHERE id = $1", intake_id
     )
@@ -95,13 +94,11 @@ async def set_market(tx: Session, market: Market, name: str) -> None:
 
 
 async def find_market(tx: Session, source_id: str) -> Market | None:
-    """A market by its id."""
     rows = await tx.fetch("SELECT id, url FROM coins_sources WHERE id = $1", source_id)
     return Market(*rows[0]) if rows else None
 
 
 async def market_ids(tx: Session) -> list[str]:
-    """All markets."""
     return [row[0] for row in await tx.fetch("SELECT id FROM coins_sources ORDER BY id")]
 
 

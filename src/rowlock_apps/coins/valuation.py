@@ -1,4 +1,4 @@
-"""What a coin is worth, from what markets say. Pure."""
+"""Works out what a coin is worth from the prices of markets. Without I/O."""
 
 from __future__ import annotations
 

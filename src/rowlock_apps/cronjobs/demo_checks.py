@@ -41,7 +41,6 @@ def summary(seen: list[Execution]) -> str:
 
 
 def mistakes(seen: list[Execution]) -> list[str]:
-    """The mistakes of the demo."""
     found = _by_name(seen)
     return [*_missing(found), *_twice(seen), *_ended_otherwise(seen), *_gaps(found), *_overlaps(found)]
 

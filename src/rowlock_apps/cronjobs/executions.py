@@ -22,7 +22,7 @@ MOST = 100_000  # executions in one answer
 
 
 class Status(StrEnum):
-    """Where an execution stands."""
+    """The status of an execution, in the words of the document."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -38,7 +38,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A row of `job_executions`, with what its cron job said when it was made."""
+    """A row of `job_executions`, with the values of its cron job when it was made."""
 
     id: str
     job_id: str
@@ -111,7 +111,6 @@ async def reset_to_pending(execution_id: str, *, app: Rowlock = default_app) -> 
 
 
 async def history(execution_id: str, *, app: Rowlock = default_app) -> list[Step]:
-    """The history of an execution."""
     now = await get_execution(execution_id, app=app)
     story = _Story()
     for attempt in await app.attempts(now.id):
@@ -132,7 +131,7 @@ class _Story:
         self._retries = 0
 
     def attempt(self, outcome: str, began: datetime, ended: datetime, error_message: str | None) -> None:
-        """An attempt that did not succeed."""
+        """Add an attempt that did not succeed."""
         self._claimed(began)
         if outcome in self.ENDS:
             self._add(self.QUERIES[outcome], self.ENDS[outcome], ended, error_message)

@@ -8,18 +8,66 @@ import hashlib
 import os
 import signal
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
+from rowlock import Rowlock
 from rowlock_apps.replays import samples, service
 from rowlock_apps.replays.app import Replays
-from rowlock_apps.replays.demo_user import User, logged_in
 from rowlock_apps.replays.replay import LONGEST_MS
 from rowlock_apps.stage import Stage, stage
 
 LONGEST_SECONDS = 60.0
 TO_CANCEL_MS = LONGEST_MS  # a replay whose export takes long enough to be cancelled
 FINAL = {"job.completed": "SUCCEEDED", "job.failed": "FAILED", "job.cancelled": "CANCELLED"}
+
+
+# --- a user, who does over HTTP and WebSocket what a browser does
+
+
+class User:
+    """One browser that is logged in."""
+
+    def __init__(self, name: str, base: str, http: aiohttp.ClientSession, csrf: str) -> None:
+        self.name, self._base, self._http = name, base, http
+        self._headers = {"Origin": base, "X-Rowlock-CSRF": csrf}
+
+    async def ask(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
+        """A request without a body: its status and its JSON."""
+        async with self._http.request(method, self._base + path, headers=self._headers) as answer:
+            is_json = "json" in answer.headers.get("Content-Type", "")
+            return answer.status, dict(await answer.json(content_type=None)) if is_json else {}
+
+    async def download(self, job_id: str) -> bytes:
+        async with self._http.get(f"{self._base}/api/jobs/{job_id}/result") as answer:
+            answer.raise_for_status()
+            return await answer.read()
+
+    @asynccontextmanager
+    async def events(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """The events of this user's jobs, from now on."""
+        address = f"{self._base.replace('http', 'ws', 1)}/api/ws"
+        async with self._http.ws_connect(address, headers={"Origin": self._base}) as socket:
+            yield socket
+
+
+@asynccontextmanager
+async def logged_in(app: Rowlock, base: str, name: str) -> AsyncIterator[User]:
+    link = await app.login_link(name, base_url=base)
+    jar = aiohttp.CookieJar(unsafe=True)  # for an address without a name
+    async with aiohttp.ClientSession(cookie_jar=jar) as http:
+        once = link.partition("#once=")[2]
+        async with http.post(f"{base}/api/session", json={"once": once}, headers={"Origin": base}) as answer:
+            answer.raise_for_status()
+            csrf = str((await answer.json())["csrf"])
+        yield User(name, base, http, csrf)
+
+
+# --- the demo
 
 
 class Demo:
@@ -47,7 +95,7 @@ class Demo:
                 await self.refuse(bob, first, 404, "REPLAY_NOT_FOUND", "bob asks for a video of ana's replay")
                 await self.refuse(ana, broken, 422, "NO_FRAMES", "ana asks for a video of a replay without frames")
                 while len(self.ends) < len(self.names):
-                    await self.hear(ana, await events.next(), unwanted)
+                    await self.hear(ana, await events.receive_json(), unwanted)
             for job_id, end in self.ends.items():
                 await self.check(ana, bob, job_id, end, cancelled=job_id == unwanted)
 
@@ -125,7 +173,7 @@ async def play(database: str, live: bool) -> list[str]:
 
 
 def made_for_demo(database: str, exports: str) -> Replays:
-    """The app on any free port, with its own worker also where the environment names a Redis."""
+    """The app on any free port, with its own worker, even where the environment names a Redis."""
     app = Replays(database)
     settings = app.settings
     app.configure(

@@ -14,7 +14,7 @@ from rowlock_apps.replays.replay import ExportFailed
 
 LAST_WORDS = 4000  # bytes of ffmpeg's messages that are kept
 NO_SPACE = ("No space left on device", "File too large", "Disk quota exceeded")
-Encoded = Callable[[int], None]  # is told how many pictures are encoded
+Encoded = Callable[[int], None]  # gets the number of pictures that are encoded
 
 
 def program() -> str:
@@ -63,7 +63,7 @@ async def _start(command: list[str]) -> asyncio.subprocess.Process:
             stdout=pipe,
             stderr=pipe,
             env=os.environ | {"LC_ALL": "C"},  # its messages about a full disk are compared
-            start_new_session=True,  # a process group of its own, which can be killed as a whole
+            start_new_session=True,  # its own process group, which can be killed as a whole
         )
     except OSError as error:
         raise ExportFailed("ENCODER_FAILED", f"{command[0]} cannot be started: {error.strerror}") from None
@@ -93,7 +93,7 @@ def _command(ffmpeg: str, size: tuple[int, int], per_second: int, target: Path) 
 
 async def _feed(process: asyncio.subprocess.Process, pictures: AsyncIterator[bytes]) -> None:
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended early; its exit code says why
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended early; its exit code shows why
         async for one in pictures:
             process.stdin.write(one)
             await process.stdin.drain()

@@ -17,8 +17,6 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Kind(NamedTuple):
-    """One kind of problem."""
-
     status: int
     title: str
 
@@ -36,7 +34,7 @@ KINDS = {
     "EXPORTS_FULL": Kind(507, "There is no space for exports"),
 }
 
-# What the job API, behind whose checks the routes stand, may answer in place of any of them.
+# What the job API, whose checks come before the routes, may answer in place of any of them.
 GENERAL = {
     "INVALID_JSON": Kind(400, "The body is not JSON"),
     "INVALID_HOST": Kind(400, "The Host header names another server"),
@@ -74,7 +72,7 @@ class ProblemRoute(APIRoute):
         async def answered(request: Request) -> Response:
             try:
                 return await answer(request)
-            except Missing as missing:  # nothing says whether it exists: a stranger gets this answer, too
+            except Missing as missing:  # whether or not it exists: a stranger gets this answer
                 return problem(f"{missing.what}_NOT_FOUND")
             except InUse as in_use:
                 return problem(f"{in_use.what}_IN_USE", str(in_use))

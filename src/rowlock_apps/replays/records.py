@@ -71,7 +71,6 @@ MATCH = """
 
 
 async def add_match(tx: Session, match_id: str, owner: str, title: str, played_at: datetime | None) -> None:
-    """A new match."""
     await tx.execute(
         "INSERT INTO replays_matches (id, owner_user_id, title, played_at) VALUES ($1, $2, $3, $4)",
         match_id,
@@ -82,18 +81,15 @@ async def add_match(tx: Session, match_id: str, owner: str, title: str, played_a
 
 
 async def number_of_matches(db: Reads, owner: str) -> int:
-    """How many matches an owner has."""
     return int((await db.fetch("SELECT count(*) FROM replays_matches WHERE owner_user_id = $1", owner))[0][0])
 
 
 async def matches(db: Reads, owner: str, offset: int, limit: int) -> list[Match]:
-    """An owner's matches, newest first."""
     rows = await db.fetch(f"{MATCH} ORDER BY m.created_at DESC, m.id DESC LIMIT $3 OFFSET $2", owner, offset, limit)
     return [_match(row) for row in rows]
 
 
 async def find_match(db: Reads, owner: str, match_id: str) -> Match | None:
-    """A match of this owner."""
     rows = await db.fetch(f"{MATCH} AND m.id = $2", owner, match_id)
     return _match(rows[0]) if rows else None
 
@@ -132,7 +128,6 @@ async def add_replay(
 
 
 async def number_of_replays(db: Reads, owner: str) -> int:
-    """How many replays an owner has."""
     return int((await db.fetch("SELECT count(*) FROM replays_replays WHERE owner_user_id = $1", owner))[0][0])
 
 
@@ -149,7 +144,6 @@ async def replays(db: Reads, owner: str, match_id: str | None, offset: int, limi
 
 
 async def find_replay(db: Reads, owner: str, replay_id: str) -> Head | None:
-    """A replay of this owner."""
     rows = await db.fetch(f"{HEAD} AND id = $2", owner, replay_id)
     return _head(rows[0]) if rows else None
 

@@ -36,7 +36,6 @@ NO_NUL = r"^[^\x00]*$"  # PostgreSQL cannot compare text with a NUL character
 
 
 async def owner_of(request: Request) -> str:
-    """The user who sent the request."""
     return str(request.state.owner)
 
 
@@ -44,8 +43,6 @@ Owner = Annotated[str, Depends(owner_of)]
 
 
 def routes_of(app: Rowlock) -> APIRouter:
-    """All routes of the system."""
-
     async def find_owner(request: Request) -> None:
         """Let in the users of the system. An operator is none, nor is the holder of a token that reads a single job."""
         try:
@@ -69,8 +66,6 @@ def zone_of(app: Rowlock) -> ZoneInfo:
 
 
 def add_replays(router: APIRouter, app: Rowlock) -> None:
-    """Create, list, read and delete replays."""
-
     @router.post(
         "/api/replays",
         status_code=201,
@@ -136,8 +131,6 @@ def add_exports(router: APIRouter, app: Rowlock) -> None:
 
 
 def add_matches(router: APIRouter, app: Rowlock) -> None:
-    """Create, list, read and delete matches."""
-
     @router.post("/api/matches", status_code=201, tags=["matches"], responses=documented("TOO_MANY_MATCHES"))
     async def create_match(new: NewMatch, owner: Owner, request: Request, response: Response) -> MatchShape:
         """Store a match."""

@@ -33,7 +33,7 @@ class Missing(Exception):
 
 
 class InUse(Exception):
-    """A match or replay (`what`) cannot be deleted now. The text says why, and what to do."""
+    """A match or replay (`what`) cannot be deleted now. The text explains why, and what to do."""
 
     def __init__(self, what: str, text: str) -> None:
         super().__init__(text)
@@ -52,7 +52,6 @@ class TooMany(Exception):
 
 
 async def create_match(app: Rowlock, owner: str, title: str, played_at: datetime | None) -> Match:
-    """A new match."""
     match_id = str(uuid.uuid4())  # no counter: strangers could guess the ids of others
     async with app.transaction() as tx:
         await records.hold_user(tx, owner)
@@ -68,7 +67,6 @@ async def matches(app: Rowlock, owner: str, page: int, size: int) -> list[Match]
 
 
 async def match(app: Rowlock, owner: str, match_id: str) -> Match:
-    """One match."""
     return _found(await records.find_match(app, owner, _id(match_id, MATCH)), MATCH)
 
 

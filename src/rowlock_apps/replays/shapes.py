@@ -89,7 +89,6 @@ class CreatedJob(Shape):
 
 
 def replay_shape(head: Head, exports: list[Export], zone: ZoneInfo) -> ReplayShape:
-    """A replay as it is shown."""
     return ReplayShape(
         replay_id=head.id,
         title=head.title,
@@ -106,7 +105,6 @@ def replay_shape(head: Head, exports: list[Export], zone: ZoneInfo) -> ReplaySha
 
 
 def match_shape(match: Match, zone: ZoneInfo) -> MatchShape:
-    """A match as it is shown."""
     return MatchShape(
         match_id=match.id,
         title=match.title,

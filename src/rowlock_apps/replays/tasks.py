@@ -23,11 +23,8 @@ async def thumbnail(ctx: Context, replayId: str, inputPath: str, durationMs: int
 
 
 async def _export(ctx: Context, job_type: str, input_path: str, duration_ms: int) -> None:
-    def tell(percent: int, phase: str, message: str) -> None:
-        ctx.progress(percent, phase, message)
-
     try:
-        await export(job_type, Path(input_path), ctx.result_file(FILE_NAMES[job_type]), duration_ms, tell)
+        await export(job_type, Path(input_path), ctx.result_file(FILE_NAMES[job_type]), duration_ms, ctx.progress)
     except ExportFailed as failed:
         raise Permanent(str(failed), code=failed.code) from failed
 

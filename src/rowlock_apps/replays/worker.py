@@ -4,10 +4,10 @@ It knows the messages of the worker contract (docs/reference/worker-contract.md)
 its database: any program that keeps the contract can take its place. Settings are environment variables:
 
     REDIS_URL           redis://127.0.0.1:6379/0
-    REDIS_PREFIX        what stands before the names of the streams (redis.prefix of the app)
+    REDIS_PREFIX        the prefix of the names of the streams (redis.prefix of the app)
     JOBS_EXPORT_PATH    the folder of inputs and exports, which it shares with the app
     WORKER_GROUP        the consumer group [workers]
-    BEAT_MS             how often it says that it still works; well below redis.lease_seconds [15000]
+    BEAT_MS             how often it reports that it is still working; well below redis.lease_seconds [15000]
     EXPORT_TIMEOUT_MS   after this long an export is killed [900000]
     TAKEOVER_MS         after this long without a beat it takes over requests of a dead worker [60000]
 
@@ -18,12 +18,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import os
 import signal
 import socket
 import sys
+import uuid
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,19 +34,17 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from rowlock_apps.replays.export import LONGEST_SECONDS, cannot_write, export
-from rowlock_apps.replays.output import checksum, written_once
 from rowlock_apps.replays.replay import ExportFailed
-from rowlock_apps.replays.request import Request, about, read
 
 REQUESTS, PROGRESS, RESULTS, CANCELS = "job.requests", "job.progress", "job.results", "job.cancels"
 REMEMBERED = 10_000  # cancelled jobs whose requests may still come
 AWAY_SECONDS = 0.5  # before Redis is tried again
-TELL_SECONDS = 0.25  # between two messages about progress
+REPORT_SECONDS = 0.25  # between two messages about progress
 TROUBLE = (RedisError, OSError)
 
 
 class Settings(NamedTuple):
-    """What the environment says."""
+    """The settings of a worker, from the environment."""
 
     url: str
     prefix: str
@@ -70,21 +71,108 @@ def settings_of(env: Mapping[str, str]) -> Settings:
     return Settings(url, env.get("REDIS_PREFIX", ""), folder, group, beat / 1000, timeout / 1000, takeover)
 
 
-class Told:
-    """The progress of a job, as it was last told."""
+# --- requests
+
+
+class Request(NamedTuple):
+    """A request of the stream job.requests, checked: any program that can write to the stream could name any path."""
+
+    job_type: str
+    source: Path
+    target: Path
+    duration_ms: int
+
+
+def reply_fields(fields: Mapping[str, str]) -> dict[str, str] | None:
+    """The fields that go back with every message; None if the entry isn't a request."""
+    if not fields.get("jobId"):
+        return None
+    return {name: fields[name] for name in ("jobId", "attempt") if fields.get(name)}
+
+
+def read_request(fields: Mapping[str, str], folder: Path) -> Request:
+    """Read a request; raises ExportFailed. Both of its paths must be in the folder."""
+    try:
+        options: dict[str, Any] = json.loads(fields.get("options", ""))
+        source, target, duration = options["inputPath"], options["outputPath"], options.get("durationMs") or 0
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ExportFailed("BAD_REQUEST", "options must be JSON with inputPath and outputPath") from None
+    if not isinstance(source, str) or not isinstance(target, str) or not isinstance(duration, int):
+        raise ExportFailed("BAD_REQUEST", "inputPath and outputPath must be text, durationMs a whole number")
+    return Request(
+        fields.get("jobType", ""),
+        _inside(folder, source, "INVALID_INPUT_PATH"),
+        _inside(folder, target, "INVALID_OUTPUT_PATH"),
+        duration,
+    )
+
+
+def _inside(folder: Path, given: str, code: str) -> Path:
+    """A path in the folder, with every symbolic link on the way followed before it is judged."""
+    try:
+        found = Path(os.path.realpath(given))
+    except (OSError, ValueError) as error:  # a NUL, a loop of links
+        raise ExportFailed(code, f"{given!r:.200} isn't a path: {error}") from None
+    if not os.path.isabs(given) or folder not in found.parents:
+        raise ExportFailed(code, f"{given!r:.200} is not below {folder}")
+    return found
+
+
+# --- outputs
+
+
+@contextlib.asynccontextmanager
+async def written_once(target: Path) -> AsyncIterator[Path]:
+    """A path to write to. When the block ends well, what is there gets the target's name, unless a file has it already;
+    when the block raises, nothing is left behind."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{uuid.uuid4().hex}.partial")
+    try:
+        yield partial
+        _flush(partial)
+        _link(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def _link(partial: Path, target: Path) -> None:
+    try:
+        os.link(partial, target)  # unlike a rename, it never replaces a file
+    except FileExistsError:
+        return  # another worker has done this request meanwhile, and its file stays
+    _flush(target.parent)
+
+
+def _flush(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+# --- the worker
+
+
+class ProgressMessages:
+    """The messages about the progress of one job."""
 
     def __init__(self, redis: Any, key: str, base: dict[str, str]) -> None:
         self._redis, self._key, self._base = redis, key, base
         self._fields = {"progress": "0", "phase": "start", "message": ""}
         self.changed = asyncio.Event()
 
-    def tell(self, percent: int, phase: str, message: str) -> None:
+    def note(self, percent: int, phase: str, message: str) -> None:
         """Note the progress; it is sent soon."""
         self._fields = {"progress": str(percent), "phase": phase, "message": message}
         self.changed.set()
 
     async def send(self) -> None:
-        """Send the progress."""
         self.changed.clear()
         await self._redis.xadd(self._key, self._base | self._fields)
 
@@ -176,7 +264,7 @@ class Worker:
 
     async def _handle(self, entry: str, fields: dict[str, str] | None) -> None:
         """Do a request, report, and only then acknowledge: what dies before is done again."""
-        base = about(fields or {})
+        base = reply_fields(fields or {})
         if base is not None and fields is not None:
             result = await self._do(entry, base, fields)
             await self._redis.xadd(self._key(RESULTS), base | result)
@@ -187,19 +275,19 @@ class Worker:
         if self._is_cancelled(base["jobId"], entry):
             return {"status": "CANCELLED"}
         try:
-            request = read(fields, self._settings.folder)
-            told = Told(self._redis, self._key(PROGRESS), base)
-            await told.send()  # from now on the job is RUNNING
-            work = asyncio.create_task(self._export(request, told))
-            beats = asyncio.create_task(self._beat(entry, told))
+            request = read_request(fields, self._settings.folder)
+            messages = ProgressMessages(self._redis, self._key(PROGRESS), base)
+            await messages.send()  # from now on the job is RUNNING
+            work = asyncio.create_task(self._export(request, messages))
+            beats = asyncio.create_task(self._beat(entry, messages))
             self._job = (base["jobId"], entry, work)
             try:
                 await work
             finally:
                 self._job = None
                 beats.cancel()
-            if told.changed.is_set():
-                await told.send()  # the last progress stays with the job
+            if messages.changed.is_set():
+                await messages.send()  # the last progress stays with the job
             return {
                 "status": "SUCCEEDED",
                 "resultUri": str(request.target),
@@ -215,30 +303,30 @@ class Worker:
             text = f"the export took longer than {self._settings.timeout:g} s"
             return {"status": "FAILED", "errorCode": "TIMEOUT", "errorMessage": text}
 
-    async def _export(self, request: Request, told: Told) -> None:
+    async def _export(self, request: Request, messages: ProgressMessages) -> None:
         """Write the output, unless an earlier delivery of this request has done so: its file stays as it is."""
         if await asyncio.to_thread(request.target.exists):
             return
         try:
             async with asyncio.timeout(self._settings.timeout), written_once(request.target) as partial:
-                await export(request.job_type, request.source, partial, request.duration_ms, told.tell)
+                await export(request.job_type, request.source, partial, request.duration_ms, messages.note)
         except OSError as error:
             if isinstance(error, TimeoutError):
                 raise
             raise cannot_write(request.target, error) from None
 
-    async def _beat(self, entry: str, told: Told) -> None:
+    async def _beat(self, entry: str, messages: ProgressMessages) -> None:
         """Send progress when it has changed, and the last one again before anybody takes this worker for dead."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.beat):
-                    await told.changed.wait()
+                    await messages.changed.wait()
             with contextlib.suppress(*TROUBLE):  # the next beat tries again
-                await told.send()
+                await messages.send()
                 # The entry becomes young again: no other worker takes it over.
                 group, ids = self._settings.group, [entry]
                 await self._redis.xclaim(self._key(REQUESTS), group, self.name, min_idle_time=0, message_ids=ids)
-            await asyncio.sleep(TELL_SECONDS)
+            await asyncio.sleep(REPORT_SECONDS)
 
 
 def _place(entry: str) -> tuple[int, int]:
@@ -248,7 +336,6 @@ def _place(entry: str) -> tuple[int, int]:
 
 
 async def main() -> None:
-    """Run a worker until a signal."""
     settings = settings_of(os.environ)
     settings.folder.mkdir(parents=True, exist_ok=True)
     redis: Any = Redis.from_url(settings.url, protocol=2, decode_responses=True, socket_timeout=10)

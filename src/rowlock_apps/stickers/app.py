@@ -25,7 +25,7 @@ def results() -> Path:
 @app.task("stickers.refund", queue=QUEUE, priority=MONEY_FIRST, max_attempts=20, counted=False)
 async def refund(ctx: Context, finished: Finished) -> bool:
     """Refund a dead job. This task is enqueued in the transaction in which the job dies, by its own worker or by
-    another worker's sweeper. It could also be enqueued by hand, so it checks first that the job is dead."""
+    another worker's sweeper. It could be enqueued by hand, so it checks first that the job is dead."""
     async with ctx.transaction() as tx:
         return await ledger.refund_ended(tx, finished["job_id"])
 
@@ -33,7 +33,7 @@ async def refund(ctx: Context, finished: Finished) -> bool:
 @app.task("stickers.draw", queue=QUEUE, runs_in="process", max_attempts=1, timeout=LONGEST_SECONDS, on_dead=refund)
 async def draw(ctx: Context, prompt: str, wait_seconds: float = 0.0) -> dict[str, str]:
     """Draw a sticker and return its path. Runs in a child process, so that it may use a whole core and can be killed.
-    `wait_seconds` stands for the time of a slow model."""
+    `wait_seconds` is the time that a slow model would take."""
     await _pay(ctx)
     ctx.progress(10, phase="thinking")
     await asyncio.sleep(wait_seconds)

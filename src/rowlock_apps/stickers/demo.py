@@ -77,7 +77,7 @@ class Demo:
             self.screen.say(f"{name}: {news[0]}")
 
     async def place_orders(self) -> None:
-        """All orders at once, also orders that must be refused."""
+        """All orders at once, including orders that must be refused."""
         for user, prompts in PROMPTS.items():
             await self.fill_purse(user, len(prompts))
             for prompt in prompts:
@@ -174,7 +174,6 @@ class Demo:
 
     @property
     def drawn(self) -> list[JobHandle[dict[str, str]]]:
-        """The orders that became stickers."""
         return [order for order in self.orders if order.state is State.SUCCEEDED]
 
     def expect(self, holds: bool, otherwise: str) -> None:

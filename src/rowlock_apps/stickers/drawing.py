@@ -27,7 +27,6 @@ class DoesNotFit(Exception):
 
 
 def draw(prompt: str) -> Image.Image:
-    """The sticker of a prompt."""
     chance = random.Random(hashlib.sha256(prompt.encode()).digest())
     font, lines = _set(prompt)
     picture = Image.new("RGBA", (SIZE, SIZE))

@@ -32,7 +32,6 @@ class NoOrder(Exception):
 
 
 async def grant(tx: Session, user: str, amount: int) -> None:
-    """Give a user credits."""
     await tx.execute("UPDATE stickers_users SET credits = credits + $2 WHERE id = $1", user, amount)
     await tx.execute("INSERT INTO stickers_ledger (user_id, kind, amount) VALUES ($1, 'grant', $2)", user, amount)
 

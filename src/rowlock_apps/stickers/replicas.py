@@ -41,13 +41,11 @@ class Replica:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self._process is not None and self._process.returncode is None
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:

@@ -84,7 +84,7 @@ async def submit(
 
 async def cancel(user: str, job_id: str) -> str:
     """Stop an order and give its credit back once, however often this is called: `cancelled` at once when it waits, and
-    when it was cancelled before; `cancelling` when it is being drawn. Raises JobNotFound (also for another user's) and
+    when it was cancelled before; `cancelling` when it is being drawn. Raises JobNotFound (as for another user's) and
     NotAllowed (when it is drawn or has failed)."""
     job = await app.job(job_id)
     if (job.task, job.owner) != (draw.name, user):

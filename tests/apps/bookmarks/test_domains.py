@@ -7,8 +7,7 @@ import pytest
 
 from apps.bookmarks.conftest import Make
 from apps.bookmarks.files import bookmarks_file
-from rowlock_apps.bookmarks.domains import domain_of
-from rowlock_apps.bookmarks.links import Link, link_of
+from rowlock_apps.bookmarks.links import Link, domain_of, link_of
 from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Behaviour, Send, page
 
@@ -48,9 +47,9 @@ def test_a_domain_is_known_without_asking_the_network(monkeypatch: pytest.Monkey
         raise AssertionError("the public suffix list must come with the library")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    from rowlock_apps.bookmarks import domains
+    from rowlock_apps.bookmarks import links
 
-    domains._suffixes.cache_clear()
+    links._suffixes.cache_clear()
     domain_of.cache_clear()
     assert domain_of("www.a.co.uk") == "a.co.uk"
 

@@ -10,8 +10,7 @@ import pytest
 from rowlock import Permanent
 from rowlock.public_web import AddressRefused, is_public_address, public_socket, web_target
 from rowlock_apps.bookmarks.small_web import PUBLIC, answer, page, redirect, robots, small_web, to_loopback
-from rowlock_apps.bookmarks.web.fetch import open_fetcher
-from rowlock_apps.bookmarks.web.guard import redirected
+from rowlock_apps.bookmarks.web.fetch import open_fetcher, redirected
 
 PRIVATE_V4 = [
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.1.2.3",

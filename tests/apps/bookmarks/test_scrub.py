@@ -3,8 +3,7 @@
 import pytest
 
 from rowlock import Permanent
-from rowlock_apps.bookmarks.scrub import scrub
-from rowlock_apps.bookmarks.tasks import scrubbed
+from rowlock_apps.bookmarks.tasks import scrub, scrubbed
 
 
 @pytest.mark.parametrize(

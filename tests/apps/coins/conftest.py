@@ -70,7 +70,7 @@ class OneWorker(Testing):
         if self._pool is None:
             options = {"pool_size": 1, "poll_interval_seconds": 0.02, "shutdown_timeout_seconds": 5}
             self._pool = await self._exits.enter_async_context(self.app.worker(**options))
-        self._pool._parts.woken("work")  # it has seen closed sources, and cannot know that the clock was moved
+        self._pool.claimer.woken()  # it has seen closed sources, and cannot know that the clock was moved
         store, lanes = await self.app.store(), [Range("coins", "coins.scrape")]
         closed_since = deadline = time.monotonic()
         while await store.run(work_left(lanes)):

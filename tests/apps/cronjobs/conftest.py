@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import rowlock.client.tasks.handlers as registry
+import rowlock.client.tasks.registry as registry
 from rowlock import Rowlock
 from rowlock_apps.cronjobs.app import make_app
 from support.clean import CleanDatabases, databases_of

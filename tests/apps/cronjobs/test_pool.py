@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import rowlock.client.tasks.handlers as registry
+import rowlock.client.tasks.registry as registry
 from rowlock import BaseHandler, Rowlock, handler
 from rowlock.testing import testing
 from rowlock.worker.attempt.slots import Slots

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 from PIL import Image
 
-from rowlock_apps.replays import drawing
 from rowlock_apps.replays.encoder import program
+from rowlock_apps.replays.export import HEIGHT, WIDTH
 from support.remote import until
 
 
@@ -24,7 +24,7 @@ def is_mp4(content: bytes, seconds: float = 0.5) -> bool:
         command = [program(), "-hide_banner", "-i", file.name, "-f", "null", "-"]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     frames = re.findall(r"frame=\s*(\d+)", done.stderr)
-    size = f"{drawing.WIDTH}x{drawing.HEIGHT}"
+    size = f"{WIDTH}x{HEIGHT}"
     return size in done.stderr and "h264" in done.stderr and int(frames[-1]) == round(seconds * 24)
 
 
@@ -32,8 +32,8 @@ def is_png(content: bytes) -> bool:
     """Whether this is a picture of the arena with both players in it: they meet in the middle of the replay."""
     image = Image.open(io.BytesIO(content))
     image.load()
-    middle = image.convert("RGB").getpixel((drawing.WIDTH // 2, (drawing.HEIGHT - 9) // 2))
-    return image.format == "PNG" and image.size == (drawing.WIDTH, drawing.HEIGHT) and middle == (0x3E, 0x63, 0xDD)
+    middle = image.convert("RGB").getpixel((WIDTH // 2, (HEIGHT - 9) // 2))
+    return image.format == "PNG" and image.size == (WIDTH, HEIGHT) and middle == (0x3E, 0x63, 0xDD)
 
 
 def fake_ffmpeg(folder: Path, script: str) -> None:

@@ -19,8 +19,7 @@ from apps.replays.replays import ask_export, create, ended, replay
 from rowlock.cli.main import execute
 from rowlock_apps.replays import encoder
 from rowlock_apps.replays.app import Replays
-from rowlock_apps.replays.output import written_once
-from rowlock_apps.replays.worker import settings_of
+from rowlock_apps.replays.worker import settings_of, written_once
 from support.redis_server import RedisServer
 from support.remote import Remote, until, until_state
 

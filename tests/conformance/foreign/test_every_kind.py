@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import SchemaError
 from rowlock.core.job import NewJob
 from rowlock.core.policy import fixed
+from rowlock.core.times import FakeClock
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.statements import Query, load
 from rowlock.store.jobs import claim, enqueue

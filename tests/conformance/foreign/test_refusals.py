@@ -26,7 +26,7 @@ from rowlock.store.engine.dialects import POSTGRES
 from rowlock.store.engine.operation import Call, Operation, drive
 from rowlock.store.engine.statements import load
 from rowlock.store.jobs import enqueue
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.jobs.enqueue import NewRow
 from rowlock.store.read import job_rows
 from support.foreign import django_default, django_postgres, engine_of, ids_of, new_id, sqlalchemy_url
 

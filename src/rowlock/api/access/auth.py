@@ -17,13 +17,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from rowlock.api.access import cookies, tokens
-from rowlock.api.access.sender import Asker, Caller, asker_of
+from rowlock.api.access.sender import Asker, Caller
 from rowlock.api.access.tokens import Kind, Token
 from rowlock.api.problems import Refusal, unauthorized
 from rowlock.client.client import Client
 from rowlock.core.config import JwtSettings
-from rowlock.core.errors import InvalidArguments
-from rowlock.core.extras import needs
+from rowlock.core.errors import InvalidArguments, needs
 from rowlock.core.option_checks import name
 
 if TYPE_CHECKING:  # it needs a library that not everybody has
@@ -63,9 +62,9 @@ class Authenticator:
 
     async def caller_of(self, connection: HTTPConnection) -> Caller:
         """Who sent a request to a route of the host application, by the tokens and sessions of the job API;
-        HTTPException (401, 403) when nobody knows, or when a page of somebody else sent it."""
+        HTTPException (401, 403) without valid credentials, or if a foreign page sent it."""
         asker = connection.scope.get("state", {}).get("asker")
-        if not isinstance(asker, Asker):  # the route does not stand behind the gate of the API
+        if not isinstance(asker, Asker):  # a route of the host application
             try:
                 cookies.check_origin(connection, self._client.settings.api)
                 asker = await self.asker_of(connection)
@@ -79,7 +78,7 @@ class Authenticator:
         return Caller(asker.owner_name, asker.scope, asker.may_change)
 
     async def _asker_of_host(self, host: Authenticate, connection: HTTPConnection) -> Asker | None:
-        """The sender according to the host application, whose function may also raise its framework's 401 or 403."""
+        """The sender according to the host application, whose function may raise its framework's 401 or 403."""
         try:
             answer = host(connection)
             owner = await answer if inspect.isawaitable(answer) else answer
@@ -100,7 +99,7 @@ class Authenticator:
         if secret is None or not cookies.may_count(connection):
             return None
         token = await self._token(secret, "session")
-        return None if token is None else asker_of(token, cookies.csrf_of(secret))
+        return None if token is None else Asker.of(token, cookies.csrf_of(secret))
 
     def forget(self, token_id: str) -> None:
         """Remove a session that was ended from the cache at once."""
@@ -115,7 +114,7 @@ class Authenticator:
             return None
         if secret.startswith(tokens.PREFIX):
             token = await self._token(secret, "token")
-            return None if token is None else asker_of(token)
+            return None if token is None else Asker.of(token)
         if self._verifier is None or not await self._verifier.has_key_for(secret):
             return None
         return self._verifier.asker_of(secret)

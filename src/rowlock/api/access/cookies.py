@@ -1,9 +1,9 @@
 """Which web pages may send requests; the cookie of a session: its name, when it counts, and what a page must send
 beside it.
 
-A browser sends a cookie by itself, also with requests of a foreign page. So the cookie counts only in requests of this
+A browser adds a cookie by itself, even to requests of a foreign page. So the cookie counts only in requests of this
 server's own pages: SameSite=Strict withholds it from other sites, Sec-Fetch-Site shows other origins of this site (such
-as another port of localhost), and a WebSocket needs this server's own Origin. A request that changes something also
+as another port of localhost), and a WebSocket needs this server's own Origin. A request that changes something
 needs that Origin and, in the header X-Rowlock-CSRF, a value that only a page which can read our answers knows. Either
 of the two would be enough; with both, a mistake in one of them does no harm.
 """
@@ -33,9 +33,9 @@ HOST_ONLY = "__Host-"
 
 
 def may_come_from(connection: HTTPConnection, named: Collection[str]) -> bool:
-    """Whether the page that sent this request is from this server or from an allowed origin. Programs that are
-    no browsers send no Origin and are allowed. A page loaded without TLS does not count as a page of a server with TLS,
-    because anybody on the network could have changed it."""
+    """Whether the page that sent this request is from this server or from an allowed origin. Programs that
+    aren't browsers send no Origin and are allowed. A page loaded without TLS does not count as a page of a server with
+    TLS, because anybody on the network could have changed it."""
     given = connection.headers.getlist("origin")
     if not given:
         return True
@@ -52,7 +52,7 @@ def may_come_from(connection: HTTPConnection, named: Collection[str]) -> bool:
 
 
 def is_own_page(connection: HTTPConnection) -> bool:
-    """Whether a page of this server sent the request, and its browser says so."""
+    """Whether a page of this server sent the request, by its Origin header."""
     return "origin" in connection.headers and may_come_from(connection, ())
 
 
@@ -66,14 +66,14 @@ def cookie_name(connection: HTTPConnection) -> str:
 
 def cookie_path(connection: HTTPConnection) -> str:
     """The path of the cookie: the API's prefix or, if it is mounted in another application, that application's, so that
-    its own routes see the cookie, too."""
+    its own routes get the cookie."""
     scope = connection.scope
     return str(scope.get("app_root_path", scope.get("root_path", ""))) or "/"
 
 
 def session_in(connection: HTTPConnection) -> str | None:
-    """The secret of the session in this request's cookie. None also when there are two of one name: one of them was set
-    by somebody else on this host."""
+    """The secret of the session in this request's cookie. None if two cookies have its name: somebody else on this host
+    has set one of them."""
     pairs = [pair.strip().partition("=") for line in connection.headers.getlist("cookie") for pair in line.split(";")]
     for wanted in _names(connection):
         if found := [value for name, _, value in pairs if name == wanted]:
@@ -104,7 +104,7 @@ def csrf_of(secret: str) -> str:
 
 
 def reads_only(connection: HTTPConnection) -> bool:
-    """Whether a request changes nothing. A WebSocket may say anything."""
+    """Whether a request changes nothing. A WebSocket may change something."""
     return connection.scope["type"] == "http" and connection.scope["method"] in READING
 
 
@@ -126,13 +126,11 @@ def check_session(connection: HTTPConnection, asker: Asker) -> None:
 
 
 def set_cookie(connection: HTTPConnection, response: Response, secret: str, seconds: float) -> None:
-    """Let the browser keep a session."""
     name, path, secure = _place(connection)
     response.set_cookie(name, secret, max_age=int(seconds), path=path, secure=secure, httponly=True, samesite="strict")
 
 
 def clear_cookie(connection: HTTPConnection, response: Response) -> None:
-    """Let the browser forget a session."""
     name, path, secure = _place(connection)
     response.delete_cookie(name, path, secure=secure, httponly=True, samesite="strict")
 

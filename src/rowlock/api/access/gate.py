@@ -25,7 +25,7 @@ from rowlock.api.context import Service
 from rowlock.api.pages import Pages
 from rowlock.api.problems import UNUSABLE, Refusal, unauthorized, unavailable
 from rowlock.core.config import ApiSettings
-from rowlock.core.hosts import LOOPBACK, without_port
+from rowlock.public_web import LOOPBACK, without_port
 
 access = logging.getLogger("rowlock.api.access")
 
@@ -35,10 +35,10 @@ LOGIN = ("POST", "/api/session")  # brings the secret of a login link, and needs
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 
 
-class Gate:
+class RequestGate:
     """ASGI middleware around the routes. `hosts` are the names of this server; None: not checked here. `pages` are
-    files that anybody may read. `is_ours` says whether a route of Rowlock serves a request: a route of the application
-    is behind the token, whatever its path is."""
+    files that anybody may read. `is_ours` returns whether a route of Rowlock serves a request: a route of the
+    application needs a token, whatever its path is."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Gate:
             await self._app(scope, receive, send)
         except* BrokenResourceError:
             # FastAPI raises it when the client of an event stream leaves while an event waits to be sent to it. That
-            # is no error, and the server would log a long traceback.
+            # isn't an error, and the server would log a long traceback.
             pass
 
     async def _check(self, scope: Scope) -> None:
@@ -123,7 +123,7 @@ class Gate:
             raise Refusal("INVALID_HOST", "add this name to api.allowed_hosts if the server may be reached by it")
         connection = HTTPConnection(scope)
         check_origin(connection, self._settings)
-        path = _route_path(scope)
+        path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
         is_login = (scope["method"], path) == LOGIN
         if (is_login or self._is_open(scope["method"], path)) and self._is_ours(scope):
             if is_login:
@@ -159,9 +159,9 @@ async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Re
     announced = "content-length" in headers or "transfer-encoding" in headers
     if not announced and scope.get("http_version") in ("1.0", "1.1"):
         return receive  # HTTP/1 without either header: there is no body
-    said = headers.get("content-length", "0")
+    length = headers.get("content-length", "0")
     parts, more = list[bytes](), True
-    left = -1 if said.isdecimal() and int(said[:20]) > settings.body_bytes else settings.body_bytes
+    left = -1 if length.isdecimal() and int(length[:20]) > settings.body_bytes else settings.body_bytes
     try:
         async with asyncio.timeout(settings.body_seconds):
             while more and left >= 0:
@@ -199,7 +199,7 @@ def refuse_repeated_names(body: bytes) -> None:
         seen = set[str]()
         for name, _ in pairs:
             if name in seen:
-                raise Refusal("REPEATED_NAME", f"{name!r:.100} stands twice in one object of the body")
+                raise Refusal("REPEATED_NAME", f"{name!r:.100} appears twice in one object of the body")
             seen.add(name)
 
     with contextlib.suppress(ValueError, RecursionError):
@@ -229,17 +229,12 @@ class Buckets:
 
 
 def host_names(settings: ApiSettings) -> frozenset[str]:
-    """The names under which this server may be reached."""
     return frozenset(name.lower() for name in (*LOOPBACK, settings.host, *settings.allowed_hosts))
 
 
 def _address(scope: Scope) -> str:
     """The client's address; behind a trusted proxy, the one that the proxy reports."""
     return str((scope.get("client") or ("",))[0])
-
-
-def _route_path(scope: Scope) -> str:
-    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
 def _printable(text: str) -> str:

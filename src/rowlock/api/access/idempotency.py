@@ -1,7 +1,7 @@
 """Requests to create a job under an Idempotency-Key: the same request again is answered with the same job.
 
-A request takes its key in a transaction of its own, so that other servers see that it is being carried out, and names
-its job in the transaction that creates the job. If its server dies in between, the key is free again after a while: the
+A request takes its key in a separate transaction, so that other servers see that it is being carried out, and names its
+job in the transaction that creates the job. If its server dies in between, the key is free again after a while: the
 `claim` keeps a request that wakes up too late from creating a second job.
 """
 

@@ -1,7 +1,7 @@
-"""What may be done to a job by somebody who may see only their own.
+"""What an owner may do with their own jobs.
 
-Every operation takes the owner first, so that none can be written without one. A job of another owner is answered as
-one that does not exist. `EVERYONE` is the operator's owner: it sees all jobs, also those without an owner.
+Every operation takes the owner first, so that none can be written without one. A job of another owner is treated as one
+that does not exist. `EVERYONE` is the operator's owner: it sees all jobs, and those without an owner.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Literal
 
-from rowlock.core.job import Attempt, Job
+from rowlock.core.job import Job
 from rowlock.core.states import State
 from rowlock.store import audit
 from rowlock.store.audit import Actor
@@ -17,16 +17,12 @@ from rowlock.store.engine.operation import Steps, operation
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs.cancel import CancelAnswer
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.settle import Keep
 from rowlock.store.read import job_rows, search
-from rowlock.store.read.explain import Explanation
-from rowlock.store.read.explain import explain as explain_job
 from rowlock.store.read.filter import JobFilter
 
 
 class Everyone(Enum):
-    """The owner of an operator's question."""
-
     EVERYONE = "everyone"
 
 
@@ -51,23 +47,9 @@ def page(
     return (yield from job_rows.by_ids(ids[skip:]).start()) if ids[skip:] else []
 
 
-@operation(read=True)
-def attempts(owner: Owner, job_id: str) -> Steps[list[Attempt] | None]:
-    """The attempts that did not succeed, in order; None when the job is not the owner's."""
-    job = yield from get(owner, job_id).start()
-    return (yield from job_rows.attempts(job_id).start()) if job is not None else None
-
-
-@operation(read=True)
-def explain(owner: Owner, job_id: str) -> Steps[Explanation | None]:
-    """Why the job is not running; None when it is not the owner's."""
-    job = yield from get(owner, job_id).start()
-    return (yield from explain_job(job_id).start()) if job is not None else None
-
-
 @operation()
 def cancel(owner: Owner, job_id: str, keep: Keep, operator: Actor | None = None) -> Steps[CancelAnswer]:
-    """Cancel the job, or ask its worker to stop it. What an operator cancels is in the audit."""
+    """Cancel the job, or ask its worker to stop it. An operator's cancel is in the audit."""
     job = yield from get(owner, job_id).start()
     if job is None:
         return "missing"
@@ -79,7 +61,7 @@ def cancel(owner: Owner, job_id: str, keep: Keep, operator: Actor | None = None)
 
 @operation()
 def retry(owner: Owner, job_id: str, operator: Actor | None = None) -> Steps[Literal["retried", "refused", "missing"]]:
-    """Put a dead or cancelled job back in the queue. What an operator retries is in the audit."""
+    """Put a dead or cancelled job back in the queue. An operator's retry is in the audit."""
     job = yield from get(owner, job_id).start()
     if job is None:
         return "missing"

@@ -1,6 +1,6 @@
 """The keys that an identity provider publishes.
 
-They are fetched by one thread of their own, one fetch at a time. A request with a key that is known waits for no fetch
+They are fetched by a thread, one fetch at a time. A request with a key that is known waits for no fetch
 while the provider is slow or away: the keys that were fetched last stay good for an hour. A request with an unknown key
 waits for the fetch that is under way; only a few may wait, and after a fetch unknown keys are refused for a while. So
 nobody can stop other users by naming keys that do not exist.
@@ -81,7 +81,7 @@ class PublishedKeys:
     def _run(self, fetch: Future[None]) -> None:
         try:
             found = {key.key_id: key for key in self._client.get_signing_keys() if key.key_id is not None}
-        except Exception as error:  # the provider is away, or what it answers is no key set
+        except Exception as error:  # the provider is away, or its answer isn't a key set
             log.warning("the keys of api.jwt.jwks cannot be fetched: %s", error)
             found = None
         if fetch is self._fetch:  # else it was stuck, and a later one has begun

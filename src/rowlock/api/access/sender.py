@@ -11,8 +11,6 @@ from rowlock.api.access.tokens import Scope, Token
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The sender of a request, and what they may do."""
-
     owner: Owner
     scope: Scope = "jobs"
     token_id: str | None = None  # the id of a Rowlock token; None with a JSON Web Token or a host application
@@ -21,6 +19,11 @@ class Asker:
     subject: str | None = None  # of an operator with a JSON Web Token: who it is
     expires_at: datetime | None = None  # of a token of ours
     csrf: str | None = None  # of a session in a cookie: the value that requests which change something must repeat
+
+    @classmethod
+    def of(cls, token: Token, csrf: str | None = None) -> Asker:
+        owner = EVERYONE if token.owner is None else token.owner
+        return cls(owner, token.scope, token.id, token.job_id, expires_at=token.expires_at, csrf=csrf)
 
     @property
     def key(self) -> str:
@@ -34,12 +37,10 @@ class Asker:
 
     @property
     def is_operator(self) -> bool:
-        """Whether they may see the jobs of all owners."""
         return self.owner is EVERYONE
 
     @property
     def may_change(self) -> bool:
-        """Whether they may change something, and not only read."""
         return self.scope != "operator:read" and self.job_id is None
 
 
@@ -55,9 +56,3 @@ class Caller:
     def is_operator(self) -> bool:
         """Whether they may see the jobs of all owners."""
         return self.owner is None
-
-
-def asker_of(token: Token, csrf: str | None = None) -> Asker:
-    """The sender who uses this token."""
-    owner = EVERYONE if token.owner is None else token.owner
-    return Asker(owner, token.scope, token.id, token.job_id, expires_at=token.expires_at, csrf=csrf)

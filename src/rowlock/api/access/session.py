@@ -1,7 +1,7 @@
 """Sessions of browsers: a one-time login link is exchanged for a cookie.
 
-The link carries its secret behind `#`: that part of an address stays in the browser, and so comes into no log and no
-Referer header. The page sends it by POST: a mail scanner or a preview that opens the address does not use it up.
+The link has its secret behind `#`: that part of an address stays in the browser, so no log and no Referer header has
+it. The page sends it by POST: a mail scanner or a preview that opens the address does not use it up.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from pydantic import Field
 
 from rowlock.api.access import cookies, tokens
-from rowlock.api.access.sender import Asker, asker_of
+from rowlock.api.access.sender import Asker
 from rowlock.api.access.tokens import Scope
 from rowlock.api.context import ActingOperator, Service, Serving, Who, address_of, api_router
 from rowlock.api.problems import Refusal, documented
@@ -53,13 +53,13 @@ async def log_in(body: LoginShape, request: Request, response: Response, service
     if not cookies.may_come_from(request, ()):
         raise Refusal("INVALID_ORIGIN", "only a page of this server can log in")
     if not service.authenticator.has_sessions:
-        raise Refusal("FORBIDDEN", "the application in which this API is mounted says who asks; log in there")
+        raise Refusal("FORBIDDEN", "the application in which this API is mounted authenticates requests; log in there")
     secret, seconds, address = tokens.new_secret(), service.settings.session_seconds, address_of(request)
     if body.once is not None and body.token is None:
-        opened = tokens.open_session(body.once, secret, seconds, address)
+        opened = tokens.open_session("link", body.once, secret, seconds, address)
         wrong = "this login link is unknown, used or too old"
     elif body.token is not None and body.once is None:
-        opened = tokens.open_session_from(body.token, secret, seconds, address)
+        opened = tokens.open_session("token", body.token, secret, seconds, address)
         wrong = "this token is not valid"
     else:
         raise Refusal("INVALID_REQUEST", "send either `once` or `token`")
@@ -67,7 +67,7 @@ async def log_in(body: LoginShape, request: Request, response: Response, service
     if session is None:
         raise Refusal("UNAUTHORIZED", f"{wrong}; ask for a new one")
     cookies.set_cookie(request, response, secret, seconds)
-    return _shown(service, asker_of(session, cookies.csrf_of(secret)))
+    return _shown(service, Asker.of(session, cookies.csrf_of(secret)))
 
 
 @router.get("", response_model=SessionShape, responses=documented())
@@ -80,7 +80,7 @@ async def get_session(service: Serving, asker: Who) -> SessionShape:
 async def log_out(request: Request, service: Serving, asker: Who, operator: ActingOperator) -> Response:
     """End this session. Its open connections are closed within five seconds."""
     if asker.csrf is None or asker.token_id is None:
-        raise Refusal("FORBIDDEN", "this is no session; a token is ended by rowlock tokens revoke")
+        raise Refusal("FORBIDDEN", "this isn't a session; rowlock tokens revoke ends a token")
     revoked = tokens.revoke(asker.token_id)
     if operator is not None:
         revoked = audit.audited(revoked, operator, "sessions.end", asker.token_id)

@@ -1,5 +1,5 @@
-"""Tokens of the job API, login links and the sessions that they open, one-time tickets. Only their hashes are stored. A
-session is a row of `tokens`, too: its token is in the cookie of a browser."""
+"""Tokens of the job API, login links and the sessions that they open, tickets for WebSockets: one table, which has only
+their hashes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
+from urllib.parse import urlsplit
 
+from rowlock.core.config import ApiSettings
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.option_checks import name
 from rowlock.store import audit
 from rowlock.store.engine.ids import new_id
-from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.operation import Call, Operation, Steps, operation
 from rowlock.store.engine.records import record
 
 Scope = Literal["jobs", "operator", "operator:read"]
-Kind = Literal["token", "session"]
-SCOPES: tuple[Scope, ...] = ("jobs", "operator", "operator:read")
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+Kind = Literal["token", "session", "link", "ticket"]
+USES: dict[Kind, int] = {"link": 1, "ticket": 1}  # the others can be used any number of times
 PREFIX = "rowlock_"  # lets secret scanners recognise a token that was published by mistake
 HINT = len(PREFIX) + 6
+LINK_SECONDS = 600.0
+EVERYWHERE = ("0.0.0.0", "::")  # not an address that a browser can open
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +54,21 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
+def _create(kind: Kind, secret: str, owner: str | None, scope: Scope, ttl: float | None, **more: Any) -> Steps[Token]:
+    """Store a token: its hash, and its first characters, which are enough to recognise it in a list and not enough to
+    guess it."""
+    given = {"job_id": None, "made_from": None, "good_until": None, "until": None} | more
+    given |= {"owner": owner, "scope": scope, "ttl": ttl, "uses": USES.get(kind)}
+    rows = yield Call("create_token", id=new_id(), hash=hash_of(secret), hint=secret[:HINT], kind=kind, **given)
+    return record(Token, rows[0])
+
+
 @operation(single=True)
 def create(
     secret: str, owner: str | None, scope: Scope, ttl: float | None = None, job_id: str | None = None
 ) -> Steps[str]:
-    """Store the hash of a token; returns the token's id."""
-    stored = _stored(secret)
-    yield Call("create_token", owner=owner, scope=scope, job_id=job_id, ttl=ttl, **stored)
-    return stored["id"]
-
-
-def _stored(secret: str) -> dict[str, str]:
-    """A new id, and what is stored of a token: its hash, and its first characters, which are enough to recognise it
-    in a list and not enough to guess it."""
-    return {"id": new_id(), "hash": hash_of(secret), "hint": secret[:HINT]}
+    """Store a token; returns its id."""
+    return (yield from _create("token", secret, owner, scope, ttl, job_id=job_id)).id
 
 
 @operation(read=True, hot=True)
@@ -98,33 +106,65 @@ def any_good() -> Steps[bool]:
 # --- login links and sessions
 
 
-@operation()
-def create_link(secret: str, owner: str | None, scope: Scope, ttl: float) -> Steps[None]:
-    """Store a login link that opens one session within `ttl` seconds."""
-    yield Call("forget_links")
-    yield Call("create_link", hash=hash_of(secret), owner=owner, scope=scope, ttl=ttl)
+def login_link(
+    settings: ApiSettings, owner: str | None, scope: Scope | None, base_url: str | None
+) -> tuple[str, Operation[None]]:
+    """A link that opens one session within ten minutes, and the operation that stores it. The secret is behind `#`:
+    browsers don't send that part of an address to a server."""
+    scope = scope or ("operator" if owner is None else "jobs")
+    if scope not in SCOPES:
+        raise InvalidArguments(f"scope must be one of {', '.join(SCOPES)}, not {scope!r}")
+    if (scope == "jobs") != (owner is not None):
+        needs = "needs an owner" if scope == "jobs" else "shows the jobs of all owners and takes no owner"
+        raise InvalidArguments(f"a login link of scope {scope} {needs}")
+    if owner is not None:
+        name(owner, "owner")
+    secret = new_secret()
+    address = _address_of(settings) if base_url is None else _checked(base_url)
+    return f"{address}/#once={secret}", _create_link(secret, owner, scope)
+
+
+@operation(single=True)
+def _create_link(secret: str, owner: str | None, scope: Scope) -> Steps[None]:
+    yield from _create("link", secret, owner, scope, LINK_SECONDS)
+
+
+def _address_of(settings: ApiSettings) -> str:
+    if settings.port == 0:
+        raise InvalidArguments("api.port is 0 (any free port), so the address of the API is not known: give base_url")
+    host = "localhost" if settings.host in EVERYWHERE else settings.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}{settings.base_path}"
+
+
+def _checked(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
+        raise InvalidArguments(f"base_url must be such as https://jobs.example.com/rowlock, not {url!r}")
+    return url.rstrip("/")
 
 
 @operation()
-def open_session(link: str, secret: str, ttl: float, address: str | None = None) -> Steps[Token | None]:
-    """Use a login link up and store the session that it opens, in one transaction; None if the link is unknown,
-    expired or already used. The session of an operator, opened from `address`, is in the audit."""
-    links = yield Call("use_link", hash=hash_of(link))
-    if not links:
+def open_session(
+    kind: Literal["link", "token"], given: str, secret: str, ttl: float, address: str | None = None
+) -> Steps[Token | None]:
+    """Store the session that a login link or a token opens; it ends with the token at the latest. None if the link is
+    unknown, expired or already used, and if the token is not valid or opens only one job. The session of an operator,
+    opened from `address`, is in the audit."""
+    rows = yield Call("use_token" if kind == "link" else "find_token", hash=hash_of(given), kind=kind)
+    if not rows or rows[0].job_id is not None:
         return None
-    rows = yield Call("create_session", owner=links[0].owner, scope=links[0].scope, ttl=ttl, **_stored(secret))
-    return (yield from _opened(record(Token, rows[0]), address))
-
-
-@operation()
-def open_session_from(token: str, secret: str, ttl: float, address: str | None = None) -> Steps[Token | None]:
-    """Store a session with the rights of a token, which ends with the token at the latest; None if the token is not
-    valid, or opens one job alone. The session of an operator, opened from `address`, is in the audit."""
-    rows = yield Call("create_session_from", token=hash_of(token), ttl=ttl, **_stored(secret))
-    return (yield from _opened(record(Token, rows[0]), address)) if rows else None
-
-
-def _opened(session: Token, address: str | None) -> Steps[Token]:
+    found = record(Token, rows[0])
+    until = None if kind == "link" else found.expires_at
+    session = yield from _create("session", secret, found.owner, found.scope, ttl, made_from=found.id, until=until)
     if session.owner is None:
         actor = audit.Actor(f"token {session.id}", "api", address)
         yield from audit.write(actor, "sessions.open", session.id, details={"scope": session.scope})
@@ -135,7 +175,7 @@ def _opened(session: Token, address: str | None) -> Steps[Token]:
 
 
 class Ticket(NamedTuple):
-    """What a one-time ticket gives access to: the rights of the token that asked for it."""
+    """A one-time ticket: it gives the rights of the token that asked for it."""
 
     owner: str | None
     scope: Scope
@@ -144,15 +184,16 @@ class Ticket(NamedTuple):
     good_until: float | None = None  # when the JSON Web Token that asked for it expires, in seconds since 1970
 
 
-@operation()
+@operation(single=True)
 def create_ticket(secret: str, ticket: Ticket, ttl: float) -> Steps[None]:
     """Store a ticket that can be used once within `ttl` seconds."""
-    yield Call("forget_tickets")
-    yield Call("create_ticket", hash=hash_of(secret), ttl=ttl, **ticket._asdict())
+    owner, scope, token_id, job_id, good_until = ticket
+    more = {"made_from": token_id, "job_id": job_id, "good_until": good_until}
+    yield from _create("ticket", secret, owner, scope, ttl, **more)
 
 
 @operation(single=True)
 def use_ticket(secret: str) -> Steps[Ticket | None]:
-    """Use a ticket and delete it; None if it is unknown, expired or already used."""
-    rows = yield Call("use_ticket", hash=hash_of(secret))
+    """Use a ticket up; None if it is unknown, expired or already used."""
+    rows = yield Call("use_token", hash=hash_of(secret), kind="ticket")
     return record(Ticket, rows[0]) if rows else None

@@ -14,8 +14,8 @@ from rowlock.api.access import idempotency, tokens
 from rowlock.api.access.sender import Asker
 from rowlock.api.context import ActingOperator, Service, Serving, Who, api_router, must_change
 from rowlock.api.jobs import webhooks
+from rowlock.api.jobs.delivery import accepted
 from rowlock.api.jobs.jobs import shown
-from rowlock.api.jobs.webhook_routes import accepted
 from rowlock.api.jobs.webhooks import Webhook
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import CreatedShape, JobShape, NewJobShape
@@ -86,8 +86,6 @@ def _public_task(service: Service, name: str) -> Any:
 
 
 class _New(NamedTuple):
-    """A job to create."""
-
     task: Any
     body: NewJobShape
     owner: str | None
@@ -149,7 +147,7 @@ async def _create(service: Service, new: _New, request: idempotency.Begun | None
         if new.operator is not None:
             await transaction.run(audit.write_alone(new.operator, "jobs.create", job_id, {"task": new.task.name}))
         if request is not None and not await transaction.run(idempotency.end(request, job_id)):
-            # This request was paused for so long that another one has taken its key.
+            # This request took longer than IN_FLIGHT_SECONDS, and another one has taken its key.
             raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
     return job_id
 

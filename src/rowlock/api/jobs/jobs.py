@@ -1,19 +1,20 @@
-"""Routes for the owner of jobs: list, read, cancel, retry, explain. `new_jobs` creates them."""
+"""Routes for the owner of jobs: list, read, cancel, retry, explain. create.py has the one that creates them."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated
 
 from fastapi import Header, Query, Response
 
 from rowlock.api import schemas
 from rowlock.api.access import own_jobs
-from rowlock.api.context import ActingOperator, JobId, Service, Serving, Who, api_router, must_change, no_job
+from rowlock.api.context import ActingOperator, JobId, Service, Serving, Who, api_router, must_change, no_job, tagged
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, AttemptShape, CancelShape, CreatedShape, ExplainShape, JobPage, JobShape, Status
 from rowlock.core.job import Job
 from rowlock.store.engine.ids import valid_id
+from rowlock.store.read import job_rows
+from rowlock.store.read.explain import explain
 
 DEEPEST = 10_000  # a numbered page cannot begin after this many jobs; cursors have no limit
 
@@ -39,7 +40,8 @@ async def list_jobs(
         raise Refusal("PAGE_TOO_DEEP", f"page numbers reach {DEEPEST:,} jobs; use cursor=nextCursor for more")
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
-    wanted = own_jobs.page(asker.owner, job_type, schemas.states_of(status), size + 1, before, skip)
+    states = tuple(state for state, word in schemas.STATUS.items() if word is status)
+    wanted = own_jobs.page(asker.owner, job_type, states, size + 1, before, skip)
     found = await service.run(wanted)
     more = len(found) > size
     return JobPage(
@@ -99,8 +101,8 @@ async def retry_job(job_id: JobId, service: Serving, asker: Who, operator: Actin
 async def explain_job(job_id: JobId, service: Serving, asker: Who) -> ExplainShape:
     """Why a job is not running, and what it waits for."""
     job = await service.job_of(asker, job_id)
-    found = await service.run(own_jobs.explain(asker.owner, job.id))
-    if found is None:
+    found = await service.run(explain(job.id))
+    if found is None:  # it was deleted meanwhile
         raise no_job()
     return schemas.explain_shape(found, service.zone)
 
@@ -109,15 +111,9 @@ async def explain_job(job_id: JobId, service: Serving, asker: Who) -> ExplainSha
 async def list_attempts(job_id: JobId, service: Serving, asker: Who) -> list[AttemptShape]:
     """The attempts of a job that did not succeed, in order."""
     job = await service.job_of(asker, job_id)
-    found = await service.run(own_jobs.attempts(asker.owner, job.id))
-    return [AttemptShape.of(attempt, service.zone) for attempt in found or ()]
+    return [AttemptShape.of(attempt, service.zone) for attempt in await service.run(job_rows.attempts(job.id))]
 
 
 def shown(service: Service, job: Job, known: str | None = None, headers: dict[str, str] | None = None) -> Response:
-    """A job as an answer with an ETag; 304 if the client has it already. `known` is its If-None-Match."""
     body = JobShape.of(job, service.zone).model_dump_json(by_alias=True).encode()
-    etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": etag, "Cache-Control": "private, no-cache", **(headers or {})}
-    if known is not None and (etag in known or known.strip() == "*"):
-        return Response(status_code=304, headers=headers)
-    return Response(body, 200, headers, media_type="application/json")
+    return tagged(body, known, {"Cache-Control": "private, no-cache", **(headers or {})})

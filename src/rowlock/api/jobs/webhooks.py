@@ -1,5 +1,5 @@
-"""Webhooks of jobs, and the secrets that sign them. The deliveries are ordinary jobs: a trigger on the table of
-finished jobs enqueues each in the transaction that ends the job it tells of."""
+"""Webhooks of jobs, and the secrets that sign them. A trigger on the table of finished jobs enqueues each delivery in
+the transaction that ends the job."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Secret:
 
 @operation(single=True)
 def add(job_id: str, owner: str, webhook: Webhook) -> Steps[None]:
-    """The webhook of a job. Part of the transaction that creates the job."""
+    """Store the webhook of a job, in the transaction that creates the job."""
     yield Call("add_webhook", job_id=job_id, owner=owner, **webhook._asdict())
 
 
@@ -55,8 +55,8 @@ def deliveries(job_id: str) -> Steps[list[str]]:
 
 @operation(read=True)
 def of_delivery(job_id: str, delivery_id: str) -> Steps[tuple[str, str] | None]:
-    """The URL and the owner of the webhook that the job `delivery_id` delivers: None if no trigger has made that job to
-    tell the end of `job_id`."""
+    """The URL and the owner of the webhook that the job `delivery_id` delivers; None if no trigger has made it for the
+    end of `job_id`."""
     rows = yield Call("webhook_of_delivery", job_id=job_id, delivery_id=delivery_id)
     return (rows[0].url, rows[0].owner) if rows else None
 
@@ -80,7 +80,7 @@ def rotate(owner: str, secret: str, overlap: float) -> Steps[str]:
 
 
 @operation(read=True)
-def signing(owner: str) -> Steps[list[str]]:
+def signing_secrets(owner: str) -> Steps[list[str]]:
     """The secrets that sign the webhooks of an owner now, newest first: two during a rotation."""
     return [row.secret for row in (yield Call("signing_secrets", owner=owner))]
 

@@ -1,8 +1,8 @@
 """What happened to jobs that have an owner, for clients that watch.
 
 Triggers write an event in the transaction of its change. On PostgreSQL events do not become visible in the order of
-their ids: a transaction that took a small id may commit after one that took a larger id. `news` therefore also tells
-which transactions are still running, so that its reader knows when a missing id will never come.
+their ids: a transaction that took a small id may commit after one that took a larger id. `news` therefore
+returns which transactions are still running, so that its reader knows when a missing id will never come.
 """
 
 from __future__ import annotations
@@ -121,5 +121,4 @@ def listen(server: str, seconds: float) -> Steps[None]:
 
 @operation(single=True, repeatable=True)
 def stop_listening(server: str) -> Steps[None]:
-    """Be woken no more."""
     yield Call("stop_listening_for_events", id=server)

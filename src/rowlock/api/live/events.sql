@@ -121,7 +121,7 @@ DELETE FROM {t}event_listeners WHERE id = :id OR expires_at < {after(-3600)};
 
 -- name: prune_events
 -- Delete events older than -:ago seconds, at most :n; by default an hour, for which a client may be away and go on without
--- a gap. The newest event always stays: its id tells whether a client that comes back has missed some.
+-- a gap. The newest event always stays: its id shows whether a client that comes back has missed some.
 DELETE FROM {t}events
 WHERE id IN (
     SELECT id FROM {t}events

@@ -1,8 +1,8 @@
-"""Live events for clients: the messages, and their way as server-sent events, which also pass through strict proxies.
+"""Live events for clients: the messages, and how they are sent as server-sent events, which strict proxies let through.
 sockets.py sends them by WebSocket.
 
 An event is committed with its change (events.py), read by the one reader of this server (reader.py), queued for
-each client that may see it, and sent from here. Operators are also sent which pages to read again (panels.py).
+each client that may see it, and sent from here. Operators are sent which pages to read again as well (panels.py).
 Each message has the position from which a client can resume. A client that was disconnected for too long, or reads too
 slowly, gets `resync`: it must reload its jobs.
 
@@ -42,13 +42,13 @@ async def messages(
 ) -> Messages:
     """The messages for a client: `ready`, then events while the token is valid; `resync` if events would be missing,
     and after that no more, or with `goes_on` those of a client that comes for the first time. `end` returns how the
-    watched job ended, if it ended before the watching began and no missed event shows it. An operator is
-    also sent which pages to read again, with the position of the last event."""
+    watched job ended, if it ended before the watching began and no missed event shows it. An operator is sent which
+    pages to read again as well, with the position of the last event."""
     feed, zone = service.feed, service.zone
     sees_all = asker.is_operator and job_id is None
     async with (
         feed.watching(asker.owner, job_id) as watcher,
-        service.panels.watching(watcher.wake) if sees_all else nullcontext() as view,
+        service.panels.watching(watcher) if sees_all else nullcontext(),
     ):
         at = str(feed.position())
         missed = [] if since is None else await feed.missed(watcher, since)
@@ -61,16 +61,17 @@ async def messages(
         yield {"type": "ready", "eventId": at}
         for event, position in missed:
             yield {**event_data(event, zone), "eventId": (at := str(position))}
-        if end is not None and (told := await end()) is not None:
-            yield {**told, "eventId": at}
+        if end is not None and (ended := await end()) is not None:
+            yield {**ended, "eventId": at}
             return
         sent = {event.id for event, _ in missed}
         while not feed.ended and await service.token_is_good(asker):
             for event, position in await watcher.take(CHECK_SECONDS):
                 if event.id not in sent and await service.token_is_good(asker):
                     yield {**event_data(event, zone), "eventId": (at := str(position))}
-            for message in view.take() if view is not None else ():
-                yield {**message, "eventId": at}
+            if watcher.pages:
+                changed, watcher.pages = sorted(watcher.pages), set()
+                yield {"type": "panels.changed", "panels": changed, "eventId": at}
             if watcher.overrun:
                 yield {"type": "resync", "eventId": str(feed.position())}
                 return
@@ -88,7 +89,6 @@ LastEventId = Annotated[str | None, Header(max_length=100)]
 async def _of_all_jobs(
     service: Serving, asker: Who, last_event_id: LastEventId = None
 ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """The messages about all jobs of the sender."""
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
     with service.connection(asker):
@@ -102,7 +102,6 @@ async def _of_one_job(
     job_id: JobId,
     last_event_id: LastEventId = None,
 ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """The messages about one job."""
     job = await service.job_of(asker, job_id)
 
     async def end() -> dict[str, Any] | None:

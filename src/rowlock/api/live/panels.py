@@ -1,7 +1,7 @@
-"""Which pages of the dashboard show something old, for all operators who watch this server.
+"""Which pages of the dashboard are out of date, for all operators who watch this server.
 
 One reader asks the database once a second while an operator watches, and never otherwise: a mark for each page, which
-differs when what the page shows may have changed. Each client is sent the names of such pages, and reads their routes
+differs when the data of the page may have changed. Each client is sent the names of such pages, and reads their routes
 again. Many clients do that at the same moment, so the answers of routes are shared for a second.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.responses import Response
 
+from rowlock.api.live.reader import EventWatcher
 from rowlock.core.errors import StoreError
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.store import Store
@@ -24,7 +24,7 @@ ROUND_SECONDS = 1.0
 SHARED_SECONDS = 1.0
 NEWEST = 50  # jobs of each kind whose changes a mark shows
 MOST = 10_000  # live, waiting and running jobs that a mark counts
-# What a mark is about, beside the page of its own name.
+# The pages that a mark is about, beside the one of its name.
 PAGES = {
     "jobs": ("batches", "now", "queues", "workers"),
     "logs": ("jobs",),
@@ -35,30 +35,8 @@ PAGES = {
 
 @operation(read=True)
 def marks() -> Steps[dict[str, str | None]]:
-    """A text for each page, which differs when what the page shows may have changed."""
+    """A text for each page, which differs when the data of the page may have changed."""
     return {row.panel: row.mark for row in (yield Call("panel_marks", n=NEWEST, most=MOST))}
-
-
-def pages_of(changed: Iterable[str]) -> set[str]:
-    """The pages that these marks are about."""
-    return {page for mark in changed for page in (mark, *PAGES.get(mark, ()))} - {"logs"}
-
-
-class View:
-    """The pages that one client has not been sent yet."""
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake, self._pages = wake, set[str]()
-
-    def put(self, pages: Iterable[str]) -> None:
-        """Queue the names of pages for the client."""
-        self._pages |= set(pages)
-        self._wake()
-
-    def take(self) -> list[dict[str, Any]]:
-        """The message about what has changed since the last call, if something has."""
-        pages, self._pages = sorted(self._pages), set()
-        return [{"type": "panels.changed", "panels": pages}] if pages else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +50,27 @@ class Panels:
 
     def __init__(self, store: Callable[[], Awaitable[Store]], changed: Callable[[], None]) -> None:
         self._store, self._changed = store, changed
-        self._views: set[View] = set()
+        self._watchers: set[EventWatcher] = set()
         self._marks: Mapping[str, str | None] | None = None
         self._known = asyncio.Event()  # the marks were read
         self._task: asyncio.Task[None] | None = None
         self._answers: dict[Hashable, _Answer] = {}
 
     @contextlib.asynccontextmanager
-    async def watching(self, wake: Callable[[], None]) -> AsyncIterator[View]:
-        """A view while the block runs; `wake` is called when there is something to send. It is sent all that changes
-        from now on."""
-        view = View(wake)
-        self._views.add(view)
+    async def watching(self, watcher: EventWatcher) -> AsyncIterator[None]:
+        """Let a watcher know the pages that change while the block runs."""
+        self._watchers.add(watcher)
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
         try:
             await self._known.wait()
-            yield view
+            yield
         finally:
-            self._views.discard(view)
-            if not self._views:
+            self._watchers.discard(watcher)
+            if not self._watchers:
                 await self.close()
 
     async def close(self) -> None:
-        """Stop reading."""
         task, self._task, self._marks = self._task, None, None
         self._known.clear()
         if task is not None:
@@ -120,8 +95,10 @@ class Panels:
         changed = [] if before is None else [name for name, mark in found.items() if mark != before.get(name)]
         if changed:
             self.forget()
-            for view in self._views:
-                view.put(pages_of(changed))
+            pages = {page for mark in changed for page in (mark, *PAGES.get(mark, ()))} - {"logs"}
+            for watcher in self._watchers:
+                watcher.pages |= pages
+                watcher.wake()
 
     # --- answers that are shared
 

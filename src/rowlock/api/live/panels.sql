@@ -1,4 +1,4 @@
--- Which pages of the dashboard show something old: api/live/panels.py.
+-- Which pages of the dashboard are out of date: api/live/panels.py.
 
 -- name: panel_marks
 -- For each page of a dashboard, a text that changes when the data of the page may have changed. It runs about once a second
@@ -38,8 +38,8 @@ SELECT 'jobs',
        || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
                SELECT j.updated_at FROM {t}jobs_live j ORDER BY j.id DESC LIMIT :n) newest) || ':'
        || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
-               SELECT j.updated_at FROM {t}jobs_finished j ORDER BY j.{end_order()} DESC LIMIT :n) finished) || ':'
+               SELECT j.updated_at FROM {t}jobs_finished j ORDER BY j.{part:end_order} DESC LIMIT :n) finished) || ':'
        || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
-               SELECT j.updated_at FROM {t}jobs_finished j WHERE {part:is_dead} ORDER BY j.id DESC LIMIT :n) dead) || ':'
+               SELECT j.updated_at FROM {t}jobs_finished j WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT :n) dead) || ':'
        || (SELECT coalesce(max(CAST(updated_at AS text)), '') FROM (
-               SELECT j.updated_at FROM {t}jobs_finished j WHERE {part:is_cancelled} ORDER BY j.id DESC LIMIT :n) cancelled);
+               SELECT j.updated_at FROM {t}jobs_finished j WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT :n) cancelled);

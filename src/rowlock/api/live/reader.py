@@ -1,7 +1,14 @@
 """New events, read once for all clients of this server.
 
-One reader queries the database, whatever the number of clients: NOTIFY wakes it on PostgreSQL, on SQLite it polls, and
-it stops while no client watches. positions.py says how it misses no event.
+One reader queries the database, however many clients there are: NOTIFY wakes it on PostgreSQL, on SQLite it polls, and
+it stops while no client watches.
+
+On PostgreSQL a transaction may commit an event whose id is smaller than one that was already read. The reader therefore
+remembers each gap, and gives it up only when every transaction that had begun when the gap was noticed, and may have
+written events, has ended. The *mark* is the id up to which no more events can appear.
+
+A client's position is the text `mark.id`. A client that reconnects with it gets every event after that mark again,
+except the event `id`. It may get an event twice, but never misses one.
 """
 
 from __future__ import annotations
@@ -9,19 +16,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from bisect import bisect_right
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
 
 from rowlock.api.access.own_jobs import EVERYONE, Owner
 from rowlock.api.live import events
-from rowlock.api.live.cursor import Position, Reader
-from rowlock.api.live.events import Event
+from rowlock.api.live.events import Event, Gap, News
 from rowlock.core.errors import StoreError, StoreUnavailable
 from rowlock.store.engine.store import Store, Wakeups
 
+POSITION = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
+MOST_GAPS = 10_000  # that a reader remembers; when all further ones have ended, clients get one `resync`
 log = logging.getLogger("rowlock.api")
-
 PAGE = 1000
 POLL_SECONDS = 0.05  # on SQLite
 CHECK_SECONDS = 1.0  # on PostgreSQL, where a wake-up may be lost
@@ -32,22 +43,116 @@ STALL_SECONDS = 1.0  # without progress of the mark, before it is asked which tr
 RETRY_SECONDS = 1.0  # between attempts to reach a database that is away
 
 
-class Watcher:
+class EventPosition(NamedTuple):
+    """How far a client has read the events."""
+
+    mark: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.mark}.{self.last}"
+
+    @classmethod
+    def read(cls, text: str | None) -> EventPosition | None:
+        """Parse the position that a client sends; None if it is not valid."""
+        found = POSITION.fullmatch(text or "")
+        return None if found is None else cls(int(found[1]), int(found[2]))
+
+
+class EventReader:
+    """Tracks which ids were read, which are missing, and the mark: up to it no more events can appear. Without I/O."""
+
+    def __init__(self, newest: int, gaps: Sequence[Gap] = (), deleted: int = 0) -> None:
+        self.newest, self.gaps = newest, list(gaps)  # the gaps are in the order of their ids
+        self.deleted = deleted  # the largest id of a deleted event that this reader knows
+        self.forgotten: Gap | None = None  # from the first to the last of the gaps that were too many to remember
+        # Events may have come in forgotten gaps, and no more can; or they were deleted before they were read, because
+        # the database was out of reach for long: all clients must reload.
+        self.lost = False
+        self._forget()
+        self.mark = self._mark()
+
+    @property
+    def until(self) -> int | None:
+        """The largest number that a gap waits for; None if none waits for one."""
+        gaps = self.gaps if self.forgotten is None else [*self.gaps, self.forgotten]
+        return max((gap.until for gap in gaps if gap.until is not None), default=None)
+
+    def learn(self, news: News, limit: int) -> list[Event]:
+        """The events that were not known before, oldest first. `news` was read for all gaps, at most `limit` events:
+        if it has that many, some gaps were not looked into, and none is given up."""
+        late = sum(event.id <= self.newest for event in news.events)
+        self.lost = self.lost or news.deleted > self.newest
+        fresh = [event for event in news.events if self._is_new(event.id, news.running_to)]
+        self.gaps = [_bounded(gap, news) for gap in self.gaps]
+        if late < limit:
+            ended = [gap for gap in self.gaps if _has_ended(gap, news)]
+            self.lost = self.lost or any(self.deleted < gap.last and gap.first <= news.deleted for gap in ended)
+            self.gaps, self.deleted = [gap for gap in self.gaps if not _has_ended(gap, news)], news.deleted
+        if self.forgotten is not None:
+            self.forgotten = _bounded(self.forgotten, news)
+            if _has_ended(self.forgotten, news):
+                self.forgotten, self.lost = None, True
+        self._forget()
+        self.mark = self._mark()
+        return fresh
+
+    def _is_new(self, event_id: int, running_to: int | None) -> bool:
+        """Note that this event was read: the gap before it, or the gap that it was in."""
+        if event_id > self.newest:
+            if event_id > self.newest + 1:
+                self.gaps.append(Gap(self.newest + 1, event_id - 1, running_to))
+            self.newest = event_id
+            return True
+        at = bisect_right(self.gaps, event_id, key=attrgetter("first")) - 1
+        if at < 0 or self.gaps[at].last < event_id:
+            return False
+        first, last, until = self.gaps[at]
+        rest = [Gap(first, event_id - 1, until), Gap(event_id + 1, last, until)]
+        self.gaps[at : at + 1] = [gap for gap in rest if gap.first <= gap.last]
+        return True
+
+    def _forget(self) -> None:
+        """Keep the newest gaps. The mark stays below the others until no more events can appear in them."""
+        if len(self.gaps) <= MOST_GAPS:
+            return
+        old, self.gaps = self.gaps[:-MOST_GAPS], self.gaps[-MOST_GAPS:]
+        old += [] if self.forgotten is None else [self.forgotten]
+        untils = [gap.until for gap in old if gap.until is not None]
+        until = max(untils) if len(untils) == len(old) else None
+        self.forgotten = Gap(min(gap.first for gap in old), max(gap.last for gap in old), until)
+
+    def _mark(self) -> int:
+        firsts = [gap.first for gap in self.gaps[:1] + ([] if self.forgotten is None else [self.forgotten])]
+        return min(firsts) - 1 if firsts else self.newest
+
+
+def _bounded(gap: Gap, news: News) -> Gap:
+    """The gap, with a number of a transaction if it had none."""
+    return gap._replace(until=news.running_to) if gap.until is None else gap
+
+
+def _has_ended(gap: Gap, news: News) -> bool:
+    """Whether every transaction that could bring an event of the gap has ended."""
+    return gap.until is not None and gap.until <= news.running_from
+
+
+class EventWatcher:
     """A client that watches the jobs of an owner, or one job. Queued progress is replaced by newer progress of that
     job; every end of a job is kept."""
 
     def __init__(self, owner: Owner, job_id: str | None) -> None:
         self.owner, self.job_id = owner, job_id
         self.overrun = False  # too many events are queued: the client must reload its jobs
-        self._pending: dict[tuple[str, int], tuple[Event, Position]] = {}
+        self.pages = set[str]()  # of the dashboard, which the client must read again
+        self._pending: dict[tuple[str, int], tuple[Event, EventPosition]] = {}
         self._news = asyncio.Event()
 
     def wants(self, event: Event) -> bool:
         """Whether this client may see the event, and asked for it."""
         return self.owner in (EVERYONE, event.owner) and self.job_id in (None, event.job_id)
 
-    def put(self, event: Event, position: Position) -> None:
-        """Queue an event for the client."""
+    def put(self, event: Event, position: EventPosition) -> None:
         key = (event.job_id, 0 if event.type == "job.progress" else event.id)
         self._pending.pop(key, None)
         if len(self._pending) >= PENDING:
@@ -62,7 +167,7 @@ class Watcher:
         self._pending.clear()
         self._news.set()
 
-    async def take(self, seconds: float) -> list[tuple[Event, Position]]:
+    async def take(self, seconds: float) -> list[tuple[Event, EventPosition]]:
         """The queued events; waits for them up to `seconds`, or until `wake`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -81,8 +186,8 @@ class Feed:
 
     def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
         self._store = store
-        self._watchers: set[Watcher] = set()
-        self._reader: Reader | None = None
+        self._watchers: set[EventWatcher] = set()
+        self._reader: EventReader | None = None
         self._reading: asyncio.Task[None] | None = None  # None while no client watches
         self._tasks: set[asyncio.Task[None]] = set()  # including readers that are about to end
         self.ended = False  # the server is about to stop: no more events are sent
@@ -91,9 +196,9 @@ class Feed:
         self._mark, self._stalled_since = 0, 0.0  # the mark at the last look, and since when it does not move
 
     @contextlib.asynccontextmanager
-    async def watching(self, owner: Owner, job_id: str | None = None) -> AsyncIterator[Watcher]:
+    async def watching(self, owner: Owner, job_id: str | None = None) -> AsyncIterator[EventWatcher]:
         """A watcher while the block runs; it gets every event that is committed from now on."""
-        watcher = Watcher(owner, job_id)
+        watcher = EventWatcher(owner, job_id)
         self._watchers.add(watcher)
         try:
             if self._reading is None or self._reading.done():
@@ -107,25 +212,26 @@ class Feed:
             self._watchers.discard(watcher)
             self._woken.set()
 
-    def position(self) -> Position:
-        """The position of a client that starts now."""
+    def position(self) -> EventPosition:
         mark = self._reader.mark if self._reader else 0
-        return Position(mark, mark)
+        return EventPosition(mark, mark)
 
-    async def missed(self, watcher: Watcher, position: str) -> list[tuple[Event, Position]] | None:
+    async def missed(self, watcher: EventWatcher, position: str) -> list[tuple[Event, EventPosition]] | None:
         """The events since the position that a client sent. None if it is not valid, if they are too many, or if some
         of them are already deleted: then the client must reload its jobs."""
-        if (since := Position.read(position)) is None:
+        if (since := EventPosition.read(position)) is None:
             return None
         store = await self._store()
-        found: list[tuple[Event, Position]] = []
+        found: list[tuple[Event, EventPosition]] = []
         # Before the pages: an event that the reader learns while they are read is queued for the client, but is not in
         # them, and their positions must not pass it.
         mark = max(since.mark, self._reader.mark if self._reader else 0)
         owner, at = None if watcher.owner is EVERYONE else str(watcher.owner), since.mark
         while page := await store.run(events.after(at, PAGE, owner)):
             at = page[-1].id
-            found += [(e, Position(min(mark, e.id), e.id)) for e in page if e.id != since.last and watcher.wants(e)]
+            found += [
+                (e, EventPosition(min(mark, e.id), e.id)) for e in page if e.id != since.last and watcher.wants(e)
+            ]
             if len(found) > 10 * PENDING:
                 return None
         # Checked afterwards, because retention may have deleted events while the pages were read.
@@ -139,7 +245,6 @@ class Feed:
             watcher.wake()
 
     async def close(self) -> None:
-        """Stop reading."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -189,27 +294,27 @@ class Feed:
                     await self._woken.wait()
             self._woken.clear()
 
-    async def _begin(self, store: Store) -> Reader:
+    async def _begin(self, store: Store) -> EventReader:
         """A reader that starts after the newest event, and knows which smaller ids may still appear."""
         begun = await store.run(events.begin())
         newest, deleted, running_to = begun
         if not store.dialect.notifies:
-            return Reader(newest, deleted=deleted)
+            return EventReader(newest, deleted=deleted)
         for _ in range(WRITER_LOOKS):
             if running_to is not None and await store.run(events.writers_from(running_to)) == running_to:
-                return Reader(newest, deleted=deleted)
+                return EventReader(newest, deleted=deleted)
             await asyncio.sleep(WRITER_SECONDS)
         gaps = await store.run(events.gaps(newest, running_to))
-        return Reader(newest, gaps, deleted)
+        return EventReader(newest, gaps, deleted)
 
-    async def _read(self, store: Store, reader: Reader) -> None:
+    async def _read(self, store: Store, reader: EventReader) -> None:
         while True:
             ended = await self._ended(store, reader)
             news = await store.run(events.news(reader.newest, reader.gaps, PAGE))
             news = news._replace(running_from=max(news.running_from, ended))
             for event in reader.learn(news, PAGE):
                 # Not past this event: a client that disconnects after it must still get events that were read with it.
-                position = Position(min(reader.mark, event.id), event.id)
+                position = EventPosition(min(reader.mark, event.id), event.id)
                 for watcher in list(self._watchers):
                     if watcher.wants(event):
                         watcher.put(event, position)
@@ -220,7 +325,7 @@ class Feed:
             if len(news.events) < PAGE:
                 return
 
-    async def _ended(self, store: Store, reader: Reader) -> int:
+    async def _ended(self, store: Store, reader: EventReader) -> int:
         """A number: every transaction below it that took an id of a gap has ended. 0 while the mark moves. A
         transaction that writes no events may run for hours, also in another database, and must not hold the mark."""
         now, until = time.monotonic(), reader.until if store.dialect.notifies else None

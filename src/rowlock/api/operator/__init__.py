@@ -1,8 +1,8 @@
 """Routes of operators, which dashboards use: look at everything, and do what the command line can do.
 
 An operator's token opens them, one of scope `operator:read` only for GET. Records come as the library has them, with
-their names in camelCase. Reads have connections of their own and two seconds (`Service.look`); changes are written into
-the audit.
+their names in camelCase. Reads have separate connections and two seconds (`Service.look`); changes are written into the
+audit.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rowlock.api.access import tokens
-from rowlock.api.context import JobId, Service, Serving
-from rowlock.api.operator.common import REFUSED, Acting, existing, jsonable, operator_router, total
-from rowlock.api.operator.jobs import FilterShape, job_row
+from rowlock.api.context import Acting, JobId, Service, Serving
+from rowlock.api.operator.jobs import FilterShape, job_row, total
+from rowlock.api.operator.route import REFUSED, existing, jsonable, operator_router
 from rowlock.api.problems import Refusal
 from rowlock.api.schemas import Shape
 from rowlock.store.audit import Actor

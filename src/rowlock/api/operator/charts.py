@@ -3,17 +3,20 @@ failures in groups: what fails, how often, since when, and against which sources
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Query
 
 from rowlock.api.context import Serving
-from rowlock.api.operator.common import Text, jsonable, moment_before, operator_router, record
 from rowlock.api.operator.now import minute_of
+from rowlock.api.operator.route import Text, jsonable, operator_router, record
+from rowlock.api.problems import Refusal
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.times import parse_moment_or_ago
 from rowlock.store.read import counters, timeline
-from rowlock.store.read.counters import BOUNDS, BUCKETS, Sample
+from rowlock.store.read.counters import BOUNDS, BUCKETS, QueueSample
 from rowlock.store.read.failures import failures as read_failures
 
 MOST_POINTS = 300
@@ -41,11 +44,10 @@ class Window:
         self.since = self.moments[0]
 
     def place(self, at: datetime) -> datetime:
-        """The step that a moment lies in."""
         return at - timedelta(seconds=at.timestamp() % self.step)
 
     def gathered(self, numbers: Mapping[datetime, T]) -> dict[datetime, list[T]]:
-        """What lies in each step."""
+        """The numbers of each step."""
         found: dict[datetime, list[T]] = {}
         for at, one in numbers.items():
             found.setdefault(self.place(at), []).append(one)
@@ -72,7 +74,7 @@ async def depth(service: Serving, minutes: Minutes = 60, queue: Text = None) -> 
     found = await service.look(counters.samples(window.since, queue, window.kept))
     queues = []
     for name, samples in sorted(found.items()):
-        steps: dict[datetime, Sample] = {}
+        steps: dict[datetime, QueueSample] = {}
         for sample in samples:  # the longest of each step
             at = window.place(sample.at)
             if at not in steps or sample.ready >= steps[at].ready:
@@ -96,12 +98,11 @@ async def heat(
     window = Window(minutes)
     minutes_ = await service.look(counters.heat(what, window.since, queue, task, window.kept))
     found = window.gathered(minutes_)
-    cells = [{"at": jsonable(at, service.zone), "counts": _summed(found.get(at, []))} for at in window.moments]
+    cells = []
+    for at in window.moments:
+        counts = [sum(one[bucket] for one in found.get(at, [])) for bucket in range(BUCKETS)]
+        cells.append({"at": jsonable(at, service.zone), "counts": counts})
     return {"stepSeconds": window.step, "bounds": list(BOUNDS), "cells": cells}
-
-
-def _summed(counts: Sequence[Sequence[int]]) -> list[int]:
-    return [sum(one[bucket] for one in counts) for bucket in range(BUCKETS)]
 
 
 @router.get("/charts/slots")
@@ -130,7 +131,11 @@ async def failures(
 ) -> dict[str, Any]:
     """Attempts that failed, timed out or were lost, grouped by task, code and message; the most frequent first."""
     until = datetime.now(UTC)
-    found = await service.look(read_failures(moment_before(since, "since"), until, task, queue))
+    try:
+        began = parse_moment_or_ago(since)
+    except InvalidArguments as error:
+        raise Refusal("INVALID_REQUEST", errors=[("since", str(error))]) from None
+    found = await service.look(read_failures(began, until, task, queue))
     items = []
     for group in found.groups[:limit]:
         sources = [{"source": name, "count": count} for name, count in group.sources.most_common(MOST_SOURCES)]

@@ -12,8 +12,8 @@ from pydantic.alias_generators import to_camel
 
 from rowlock.api.access.sender import Asker
 from rowlock.api.context import JobId, Service, Serving, Who
-from rowlock.api.operator.common import NOT_FOUND, existing, jsonable, operator_router, record
 from rowlock.api.operator.jobs import job_row
+from rowlock.api.operator.route import NOT_FOUND, existing, jsonable, operator_router, record
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import FINAL, State
 from rowlock.store import batches, workers
@@ -67,7 +67,6 @@ async def operator_job_logs(
 
 
 def possible(job: Job, asker: Asker) -> list[str]:
-    """What the asker may do with a job now."""
     if not asker.may_change:
         return []
     found = [name for name, verb in bulk.VERBS.items() if job.state in verb.possible]
@@ -77,7 +76,7 @@ def possible(job: Job, asker: Asker) -> list[str]:
 
 
 def timeline(job: Job, attempts: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
-    """What the job's time went into: delay (until its time), wait (for a worker), run, lost (a run whose lease ran out)
+    """How the job spent its time: delay (until its time), wait (for a worker), run, lost (a run whose lease ran out)
     and backoff (before another try). The last one has no end while it goes on."""
     at: datetime = job.created_at
     first = True
@@ -87,8 +86,8 @@ def timeline(job: Job, attempts: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
         kind = "lost" if one.outcome == "lost" else "run"
         yield _part(kind, began, one.finished_at, one.attempt, one.outcome)
         at, first = one.finished_at, False
-    told = {one.attempt for one in attempts}
-    if job.started_at is not None and job.attempt not in told and job.attempt > 0:
+    recorded = {one.attempt for one in attempts}
+    if job.started_at is not None and job.attempt not in recorded and job.attempt > 0:
         yield _part("wait" if first else "backoff", at, job.started_at, None)
         outcome = "succeeded" if job.state is State.SUCCEEDED else None
         yield _part("run", job.started_at, job.finished_at, job.attempt, outcome)
@@ -149,8 +148,8 @@ async def _links(service: Service, job: Job) -> dict[str, Any]:
 
 async def _ended_batch(service: Service, job: Job) -> BatchRow | None:
     """The batch whose end made this job: the job has its id among its arguments, and the batch has the job's."""
-    told = job.args.get("batch") if isinstance(job.args, dict) else None
-    batch_id = told.get("batch_id") if isinstance(told, dict) else None
+    ended = job.args.get("batch") if isinstance(job.args, dict) else None
+    batch_id = ended.get("batch_id") if isinstance(ended, dict) else None
     batch = await service.look(batches.get(batch_id)) if isinstance(batch_id, str) else None
     return batch if batch is not None and batch.end_job == job.id else None
 

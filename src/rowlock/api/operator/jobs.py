@@ -4,6 +4,7 @@ text."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
@@ -12,7 +13,7 @@ from pydantic import Field
 from pydantic.alias_generators import to_camel
 
 from rowlock.api.context import Service, Serving
-from rowlock.api.operator.common import Word, jsonable, operator_router, total
+from rowlock.api.operator.route import Word, jsonable, operator_router
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, Shape, cursor_of, read_cursor
 from rowlock.core.errors import InvalidArguments
@@ -23,6 +24,7 @@ from rowlock.store.jobs import tasks
 from rowlock.store.read import failures, job_rows, search
 from rowlock.store.read.counts import read_queues
 from rowlock.store.read.filter import BadFilter, JobFilter, ids_that_begin, read_filter
+from rowlock.store.read.search import Counted
 from rowlock.store.schedules import schedules
 from rowlock.store.sources import sources
 
@@ -71,7 +73,6 @@ class FilterShape(Shape):
 
 
 def job_row(job: Job, zone: ZoneInfo) -> dict[str, Any]:
-    """A job as a line of a list."""
     return {
         "jobId": job.id,
         **{to_camel(name): jsonable(getattr(job, name), zone) for name in SHOWN},
@@ -136,6 +137,12 @@ async def known_names(service: Serving) -> dict[str, Any]:
         "errorCodes": await service.look(failures.error_codes(MOST_NAMES // 2)),
         "states": list(State),
     }
+
+
+def total(counts: Iterable[Counted]) -> dict[str, Any]:
+    """Several counts as one."""
+    listed = list(counts)
+    return {"count": sum(one.count for one in listed), "exact": all(one.exact for one in listed)}
 
 
 async def _jobs(service: Service, ids: list[str]) -> list[dict[str, Any]]:

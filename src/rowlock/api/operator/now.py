@@ -1,4 +1,4 @@
-"""How everything stands, in one sentence and a few numbers."""
+"""The dashboard's first page: a sentence and a few numbers. What counts as wrong is decided in health/conditions.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rowlock.api.context import Service, Serving
-from rowlock.api.operator.common import jsonable, operator_router, record
+from rowlock.api.operator.route import jsonable, operator_router, record
 from rowlock.health.conditions import CONDITIONS, Condition, conditions
 from rowlock.store.read import counters
 from rowlock.store.read.counts import QueueStats, read_stats
@@ -66,12 +66,11 @@ async def now(service: Serving) -> dict[str, Any]:
 
 
 def minute_of(at: datetime) -> datetime:
-    """When the minute of a moment began."""
     return at.replace(second=0, microsecond=0)
 
 
 def counted(numbers: Mapping[str, int]) -> dict[str, int]:
-    """What was counted in one minute, in the words of the pages; every way of failing together."""
+    """The counts of one minute, in the words of the pages; all kinds of failure are one number."""
     found = {state: numbers.get(state, 0) for state in ("succeeded", "dead", "cancelled")}
     return found | {"failed": sum(numbers.get(what, 0) for what in counters.FAILURES)}
 
@@ -79,7 +78,7 @@ def counted(numbers: Mapping[str, int]) -> dict[str, int]:
 def series(
     minutes: Mapping[datetime, Mapping[str, int]], last: datetime, number: int, service: Service
 ) -> list[dict[str, Any]]:
-    """The last minutes, oldest first, also minutes in which nothing was counted."""
+    """The last minutes, oldest first, including those in which nothing was counted."""
     moments = [last - timedelta(minutes=ago) for ago in range(number - 1, -1, -1)]
     return [{"at": jsonable(moment, service.zone), **counted(minutes.get(moment, {}))} for moment in moments]
 
@@ -94,7 +93,7 @@ async def _totals(service: Service) -> dict[str, int]:
 
 
 def sentence(queues: Sequence[QueueStats], wrong: Sequence[Condition]) -> str:
-    """How everything stands, for somebody who has five seconds."""
+    """For somebody who has five seconds."""
     troubled = {one.name for one in wrong if CONDITIONS[one.kind].view == "queues"}
     fine = sum(queue.name not in troubled for queue in queues)
     parts = [f"{fine} {'queue is' if fine == 1 else 'queues are'} fine"] if fine else []
@@ -109,5 +108,4 @@ def _problem(one: Condition) -> dict[str, Any]:
 
 
 def _written(text: str) -> str:
-    """As a sentence on a page."""
     return text[:1].upper() + text[1:] + ("" if text.endswith("?") else ".")

@@ -6,16 +6,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rowlock.api.context import Service, Serving
-from rowlock.api.operator.common import REFUSED, Acting, Name, Rows, jsonable, operator_router, record
-from rowlock.api.operator.names import NameRoute
+from rowlock.api.context import Acting, Service, Serving
 from rowlock.api.operator.now import minute_of, series
+from rowlock.api.operator.route import REFUSED, Name, NameRoute, Rows, jsonable, operator_router, record
 from rowlock.api.problems import documented
 from rowlock.core.option_checks import name as checked_name
 from rowlock.store import audit, workers
+from rowlock.store import queues as store_queues
 from rowlock.store.audit import Actor
 from rowlock.store.read import counters
-from rowlock.store.read.running import running
+from rowlock.store.read.timeline import running
 from rowlock.store.workers import StopHow
 
 MINUTES = 30
@@ -58,13 +58,13 @@ def _percentiles(counts: list[int]) -> dict[str, Any] | None:
 async def pause_queue(service: Serving, actor: Acting, name: Name) -> None:
     """Claim no more jobs of a queue; running ones go on."""
     checked_name(name, "a queue's name")
-    await service.run(audit.audited(workers.pause_queue(name), actor, "queues.pause", name))
+    await service.run(audit.audited(store_queues.pause(name), actor, "queues.pause", name))
 
 
 @router.post("/queues/{name:path}/resume", status_code=204)
 async def resume_queue(service: Serving, actor: Acting, name: Name) -> None:
     """Claim jobs of a queue again."""
-    await service.run(audit.audited(workers.resume_queue(name), actor, "queues.resume", name))
+    await service.run(audit.audited(store_queues.resume(name), actor, "queues.resume", name))
 
 
 @router.get("/workers")

@@ -8,23 +8,22 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rowlock.api.context import Service, Serving
-from rowlock.api.operator.common import (
+from rowlock.api.context import Acting, Service, Serving
+from rowlock.api.operator.route import (
     REFUSED,
-    Acting,
     AfterName,
     Limit,
     Name,
+    NameRoute,
     Rows,
     Word,
     jsonable,
     operator_router,
     record,
 )
-from rowlock.api.operator.names import NameRoute
 from rowlock.api.schemas import Shape
 from rowlock.client.handles.schedules import schedule_of
-from rowlock.client.tasks.stored_tasks import any_task
+from rowlock.client.tasks.registry import any_task
 from rowlock.core.errors import InvalidArguments, NotAllowed
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.store import audit
@@ -138,9 +137,9 @@ class ScheduleShape(Shape):
     timeout_seconds: float | None = None
 
     def given(self) -> dict[str, Any]:
-        """What was said, null included, by the names that code and config use."""
-        said = self.model_dump(include=set(ScheduleShape.model_fields) & self.model_fields_set)
-        return {GIVEN_AS.get(name, name): value for name, value in said.items()}
+        """The fields that were given, null included, by the names that code and config use."""
+        given = self.model_dump(include=set(ScheduleShape.model_fields) & self.model_fields_set)
+        return {GIVEN_AS.get(name, name): value for name, value in given.items()}
 
 
 class EditedSchedule(ScheduleShape):

@@ -1,7 +1,7 @@
-"""What the server runs with, for people: versions, limits, retention, tokens. Read only, and without a secret. And the
-audit: what operators did.
+"""The settings that the server runs with: versions, limits, retention, tokens; read only, and without a secret. And the
+audit of what operators did.
 
-Every setting here is named one by one: a new setting is not shown until somebody has decided that it is no secret.
+Every setting here is named one by one: a new setting is not shown until somebody has decided that it isn't a secret.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pydantic.alias_generators import to_camel
 from rowlock.api.access import tokens
 from rowlock.api.context import Serving
 from rowlock.api.jobs import webhooks
-from rowlock.api.operator.common import Rows, operator_router, record, rows
-from rowlock.client.version import VERSION
+from rowlock.api.operator.route import Rows, operator_router, record, rows
+from rowlock.client.settings import VERSION
 from rowlock.core.config import Settings
 from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN_PRIORITY
 from rowlock.store import audit

@@ -8,19 +8,18 @@ from typing import Any
 
 from pydantic import Field
 
-from rowlock.api.context import Serving
-from rowlock.api.operator.common import (
+from rowlock.api.context import Acting, Serving
+from rowlock.api.operator.route import (
     REFUSED,
-    Acting,
     AfterName,
     Limit,
     Name,
+    NameRoute,
     Rows,
     jsonable,
     operator_router,
     record,
 )
-from rowlock.api.operator.names import NameRoute
 from rowlock.api.schemas import Shape
 from rowlock.store import audit
 from rowlock.store.audit import Actor
@@ -74,13 +73,13 @@ async def list_sources(service: Serving, limit: Limit = 100, after: AfterName = 
 async def pause_source(service: Serving, actor: Acting, name: Name, pause: Pause | None = None) -> dict[str, Any]:
     """Start no more jobs of a source."""
     seconds = pause.seconds if pause else None
-    return await _told(service, actor, "pause", service.client.sources.pause(name, seconds), {"seconds": seconds})
+    return await _audited(service, actor, "pause", service.client.sources.pause(name, seconds), {"seconds": seconds})
 
 
 @router.post("/sources/{name:path}/resume", responses=REFUSED)
 async def resume_source(service: Serving, actor: Acting, name: Name) -> dict[str, Any]:
     """Start jobs of a source again, with a closed breaker."""
-    return await _told(service, actor, "resume", service.client.sources.resume(name), {})
+    return await _audited(service, actor, "resume", service.client.sources.resume(name), {})
 
 
 # After the others: its path would take theirs, where a name may have slashes.
@@ -88,10 +87,10 @@ async def resume_source(service: Serving, actor: Acting, name: Name) -> dict[str
 async def set_source(service: Serving, actor: Acting, name: Name, limits: Limits) -> dict[str, Any]:
     """Limit a source, or every source of a class. Running workers heed it at once."""
     changes = limits.model_dump(exclude_unset=True)
-    return await _told(service, actor, "set", service.client.sources.set(name, **changes), changes)
+    return await _audited(service, actor, "set", service.client.sources.set(name, **changes), changes)
 
 
-async def _told(
+async def _audited(
     service: Serving, actor: Actor, verb: str, change: Awaitable[Source], details: dict[str, Any]
 ) -> dict[str, Any]:
     """Make a change and write it into the audit, both or neither."""

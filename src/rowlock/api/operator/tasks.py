@@ -7,22 +7,21 @@ from typing import Any
 
 from pydantic import Field
 
-from rowlock.api.context import JobId, Service, Serving
-from rowlock.api.operator.common import (
+from rowlock.api.context import Acting, JobId, Service, Serving
+from rowlock.api.operator.route import (
     NOT_FOUND,
     REFUSED,
-    Acting,
     Name,
+    NameRoute,
     Rows,
     Word,
     existing,
     jsonable,
     operator_router,
 )
-from rowlock.api.operator.names import NameRoute
 from rowlock.api.problems import Refusal
 from rowlock.api.schemas import Shape
-from rowlock.client.tasks.stored_tasks import any_task
+from rowlock.client.tasks.registry import any_task
 from rowlock.core.errors import InvalidArguments
 from rowlock.store import audit, workers
 from rowlock.store.jobs import tasks

@@ -20,7 +20,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 class Finding(NamedTuple):
-    """What one check found (ok, warn or fail) and, unless all is well, what to do."""
+    """What one check found (ok, warn or fail), and what to do unless all is well."""
 
     level: str
     check: str
@@ -32,7 +32,7 @@ def doctor(target: DataTarget) -> None:
     """Check the whole set-up, and say what to do. Exit 1 if a check fails."""
     findings = _examine(target)
     if target.as_json:
-        show_json([finding._asdict() for finding in findings])
+        show_json(findings)
     else:
         _show(findings)
     if any(finding.level == "fail" for finding in findings):
@@ -56,7 +56,7 @@ def _examine(target: DataTarget) -> list[Finding]:
 
 
 async def _findings(app: Rowlock) -> list[Finding]:
-    from rowlock.cli.inspect import checks, checks_environment
+    from rowlock.cli.inspect import checks
     from rowlock.store.read.snapshot import snapshot
 
     store, settings = await app.store(), app.settings
@@ -70,10 +70,10 @@ async def _findings(app: Rowlock) -> list[Finding]:
         await checks.clock(store),
         *checks.conditions(await store.run(snapshot())),
         *await checks.left_over_limits(app),
-        checks_environment.zones(settings),
-        *([checks_environment.result_folder(settings)] if settings.results.url is None else []),
-        *await checks_environment.redis(app),
-        *await checks_environment.alert_messages(app),
+        checks.zones(settings),
+        *([checks.result_folder(settings)] if settings.results.url is None else []),
+        *await checks.redis(app),
+        *await checks.alert_messages(app),
     ]
 
 

@@ -1,4 +1,4 @@
-"""`rowlock jobs show`: a job's options, its attempts, its lease, its end, and why it is in its state."""
+"""`rowlock jobs show`: a job's options, attempts, lease and end, and why it is in its state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rowlock.cli.kit.output import printable, record, words
+from rowlock.cli.kit.output import record, words
 from rowlock.core.errors import JobNotFound
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import State
@@ -21,49 +21,40 @@ LABEL = 12
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A job, its attempts and the explanation of its state."""
-
     job: Job
     attempts: list[Attempt]
     why: Explanation
 
     def as_json(self) -> dict[str, Any]:
-        """The job's columns, with its attempts and the explanation."""
-        return record(self.job) | {
-            "attempts": [record(attempt) for attempt in self.attempts],
-            "explain": record(self.why),
-        }
+        return record(self.job) | {"attempts": self.attempts, "explain": self.why}
+
+    def lines(self) -> Iterator[str]:
+        """One labelled line per fact."""
+        for label, text in [*_what(self.job), *_attempts(self), *_end(self)]:
+            yield f"{label:<{LABEL}}{text}"
 
 
 async def read(app: Rowlock, job_id: str) -> Story:
-    """Read the job, its attempts and the explanation from the database."""
     from rowlock.store.read import job_rows
 
     store = await app.store()
     job = await store.run(job_rows.get(job_id))
     if job is None:
         raise JobNotFound(job_id)
-    told = await store.run(job_rows.attempts(job.id))
-    return Story(job, [*told, *_last(job)], await app.explain(job.id))
-
-
-def _last(job: Job) -> Iterator[Attempt]:
-    """The attempt that succeeded. Only attempts that did not succeed have rows of their own."""
-    if job.state is State.SUCCEEDED and job.finished_at is not None:
-        yield Attempt(job.id, job.attempt, "succeeded", job.locked_by, job.started_at, job.finished_at, None, None)
-
-
-def show(story: Story) -> None:
-    """Print the story as text, one labelled line per fact."""
-    for label, text in [*_what(story.job), *_attempts(story), *_end(story)]:
-        print(f"{label:<{LABEL}}{text}")
+    attempts = await store.run(job_rows.attempts(job.id))
+    if job.state is State.SUCCEEDED and job.finished_at is not None:  # an attempt that succeeds has no row
+        attempts = [
+            *attempts,
+            Attempt(job.id, job.attempt, "succeeded", job.locked_by, job.started_at, job.finished_at, None, None),
+        ]
+    return Story(job, attempts, await app.explain(job.id))
 
 
 def _what(job: Job) -> Iterator[tuple[str, str]]:
     yield "job", job.id
-    yield "task", printable(job.task)
+    yield "task", job.task
     yield "state", job.state
-    yield "queue", f"{printable(job.queue)}, priority {job.priority}"
+    yield "queue", f"{job.queue}, priority {job.priority}"
     for name in ("owner", "source", "tags", "timeout_seconds", "expires_at"):
         if value := getattr(job, name):
             yield name.removesuffix("_seconds"), words(value)
@@ -84,13 +75,13 @@ def _attempts(story: Story) -> Iterator[tuple[str, str]]:
         took = ""
         if attempt.started_at is not None:
             took = f" after {(attempt.finished_at - attempt.started_at).total_seconds():.1f} s"
-        by = f" on {printable(attempt.worker)}" if attempt.worker else ""
+        by = f" on {attempt.worker}" if attempt.worker else ""
         started = words(attempt.started_at)
-        said = brief_error(attempt.error_code, attempt.error_message)
-        yield f"  {attempt.attempt}", f"{started}  {attempt.outcome}{took}{by}{f': {said}' if said else ''}"
+        error = brief_error(attempt.error_code, attempt.error_message)
+        yield f"  {attempt.attempt}", f"{started}  {attempt.outcome}{took}{by}{f': {error}' if error else ''}"
     job = story.job
     if job.state is State.RUNNING:
-        yield f"  {job.attempt}", f"{words(job.locked_at)}  running on {printable(job.locked_by or '-')}"
+        yield f"  {job.attempt}", f"{words(job.locked_at)}  running on {job.locked_by or '-'}"
         yield "lease", f"until {words(job.lease_expires_at)}, last heartbeat {words(job.heartbeat_at)}"
 
 
@@ -101,19 +92,18 @@ def _end(story: Story) -> Iterator[tuple[str, str]]:
     if job.finished_at is not None:
         yield "finished", words(job.finished_at)
     if job.state is State.SUCCEEDED:
-        yield "result", printable(json.dumps(job.result, ensure_ascii=False))
+        yield "result", json.dumps(job.result, ensure_ascii=False)
     elif job.error_message:
         yield "error", brief_error(job.error_code, job.error_message)
-        told = story.attempts[-1].traceback if story.attempts else None
-        more = told.splitlines() if told else job.error_message.splitlines()[1:]
-        yield from (("", printable(line)) for line in more)
+        stack = story.attempts[-1].traceback if story.attempts else None
+        yield from (("", line) for line in (stack.splitlines() if stack else job.error_message.splitlines()[1:]))
     yield "why", line(story.why.text)
 
 
 def brief_error(code: str | None, message: str | None) -> str:
     """An error in one line. The code is left out if the message begins with it: both often name the exception."""
     first = (message or "").partition("\n")[0]
-    return printable(first if first.startswith(code or "") else f"{code}: {first}".removesuffix(": "))
+    return first if first.startswith(code or "") else f"{code}: {first}".removesuffix(": ")
 
 
 def line(text: str) -> str:
@@ -121,4 +111,4 @@ def line(text: str) -> str:
     first, _, rest = text.partition("\n")
     # An explanation may quote an error with its stack, and continue after a semicolon.
     after = rest.rpartition("; ")[2] if "; " in rest else ""
-    return printable(f"{first}; {after}" if after else first)
+    return f"{first}; {after}" if after else first

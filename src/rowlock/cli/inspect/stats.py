@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from rowlock.cli.inspect.problems import data, lines
 from rowlock.cli.kit.failures import FAILED, complain
-from rowlock.cli.kit.output import counted, record, show, show_json
+from rowlock.cli.kit.options import read_duration
+from rowlock.cli.kit.output import counted, printable, record, show, show_json
 from rowlock.cli.kit.target import DataTarget
-from rowlock.cli.kit.times import duration
 from rowlock.cli.verbs import queues
 from rowlock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.bridge.stats import BridgeNumbers
+    from rowlock.health.conditions import Condition
     from rowlock.store.engine.store import Store
     from rowlock.store.read.counts import FinishedStats, Stats
     from rowlock.store.read.snapshot import Snapshot
 
+SHOWN = 20
 TIMES_SECONDS = 3600.0
 _P95 = {"wait_p95": None, "run_p95": None}
+
+
+def data(problems: Sequence[Condition]) -> list[dict[str, str]]:
+    """What is wrong, for JSON."""
+    return [{"kind": one.kind, "name": one.name, "text": one.text, "do": one.do} for one in problems]
+
+
+def lines(problems: Sequence[Condition], most: int = SHOWN) -> list[str]:
+    """What is wrong, one line for each; of too many, the last line counts the rest."""
+    shown = len(problems) if len(problems) <= most else most - 1
+    more = [f"! and {len(problems) - shown} more: rowlock doctor"] if len(problems) > shown else []
+    return [*(f"! {printable(one.text)}" for one in problems[:shown]), *more]
 
 
 def stats(
@@ -42,7 +56,7 @@ def stats(
     from rowlock.store.read.counts import LATELY_SECONDS, read_stats
     from rowlock.store.read.snapshot import snapshot
 
-    longest = None if max_running is None else duration(max_running, "--max-running")
+    longest = read_duration(max_running, "--max-running")
 
     async def read(app: Rowlock) -> tuple[Snapshot, Stats, Counts, BridgeNumbers | None]:
         store = await app.store()
@@ -56,7 +70,7 @@ def stats(
     alerts = [f"alert: {one.text}" for rule in rules for one in see(rule, now).values()]
     if target.as_json:
         redis = {} if bridge is None else {"redis": record(bridge)}
-        wrong = {"unknown_tasks": [one._asdict() for one in now.unknown], "problems": data(problems)}
+        wrong = {"unknown_tasks": now.unknown, "problems": data(problems)}
         show_json({**record(found), **counts._asdict(), **wrong, "alerts": alerts, **redis})
     else:
         _show(found, counts, LATELY_SECONDS)
@@ -71,7 +85,7 @@ def stats(
 
 
 class Counts(NamedTuple):
-    """What the counters say: all that ever ended, and how long the last hour's successes waited and ran."""
+    """What the counters have: all that ever ended, and how long the last hour's successes waited and ran."""
 
     totals: dict[str, int]  # by final state, and attempts by `attempt.` and their outcome
     times: dict[str, dict[str, float | None]]  # by queue: run_p50, run_p95, wait_p50, wait_p95, in seconds
@@ -84,14 +98,14 @@ async def _counts(store: Store) -> Counts:
     for total in await store.run(counters.totals()):
         totals[total.what] += total.count
     since = datetime.now(UTC) - timedelta(seconds=TIMES_SECONDS)
-    times = {}
-    for queue, (run, wait) in (await store.run(counters.spread(since))).items():
-        found = {"run": run, "wait": wait}
-        times[queue] = {
+    times = {
+        queue: {
             f"{name}_p{part}": counters.percentile(buckets, part / 100)
-            for name, buckets in found.items()
+            for name, buckets in (("run", run), ("wait", wait))
             for part in (50, 95)
         }
+        for queue, (run, wait) in (await store.run(counters.spread(since))).items()
+    }
     return Counts(totals, times)
 
 

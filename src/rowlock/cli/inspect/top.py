@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.inspect import problems
+from rowlock.cli.inspect import stats
 from rowlock.cli.kit.output import on_terminal, record, show_json, show_table
 from rowlock.cli.kit.target import DataTarget
 from rowlock.core.errors import InvalidArguments
@@ -24,19 +24,23 @@ def top(
     every: Annotated[float, typer.Option(min=0.2, max=3600, help="Seconds between two pictures")] = 2.0,
 ) -> None:
     """Show queues, sources and workers live; q or Ctrl-C leaves. Off a terminal use --once or --json."""
-    if once or target.as_json:
-        found, wrong = target.look(read)
-        if target.as_json:
-            show_json({**record(found), "problems": problems.data(wrong)})
-        else:
-            _print(found, wrong)
-        return
-    if not on_terminal():
-        raise InvalidArguments("rowlock top needs a terminal; use --once for text or --json for data")
-    from rowlock.cli.inspect.top_live import show
+    from rowlock.cli.inspect import top_screen
 
-    with suppress(KeyboardInterrupt):
-        target.look(lambda app: show(app, every))
+    if target.as_json:
+        found, wrong = target.look(read)
+        show_json({**record(found), "problems": stats.data(wrong)})
+    elif once:
+        found, wrong = target.look(read)
+        print(top_screen.header(found, None), *stats.lines(wrong), sep="\n")
+        for columns, rows in top_screen.tables(found):
+            if rows:
+                print()
+                show_table(rows, columns)
+    elif on_terminal():
+        with suppress(KeyboardInterrupt):
+            target.look(lambda app: top_screen.show(lambda: read(app), every))
+    else:
+        raise InvalidArguments("rowlock top needs a terminal; use --once for text or --json for data")
 
 
 async def read(app: Rowlock) -> tuple[Overview, list[Condition]]:
@@ -48,13 +52,3 @@ async def read(app: Rowlock) -> tuple[Overview, list[Condition]]:
     store = await app.store()
     now = await store.run(snapshot())
     return await store.run(overview(now)), conditions(now)
-
-
-def _print(found: Overview, wrong: list[Condition]) -> None:
-    from rowlock.cli.inspect import top_tables as view
-
-    print(view.header(found, *view.rates(found, None)), *problems.lines(wrong), sep="\n")
-    for columns, rows in view.tables(found):
-        if rows:
-            print()
-            show_table(rows, columns)

@@ -7,6 +7,7 @@ import sys
 import traceback
 from contextlib import suppress
 
+from rowlock.cli.kit.output import printable
 from rowlock.core.errors import (
     BatchNotFound,
     ConfigError,
@@ -20,10 +21,15 @@ from rowlock.core.errors import (
     WorkerNotFound,
 )
 
+
+class NotFound(RowlockError):
+    """Nothing has the name or id that was given."""
+
+
 FAILED, BAD_INPUT, NOT_FOUND, REFUSED = 1, 2, 3, 4
 INTERRUPTED = 130  # the exit code that shells report for Ctrl-C
 
-# Exit codes by error class, and where to find the name or id that was meant; the first class that matches is used.
+# Exit codes by error class, and where to look for the right name or id; the first class that matches is used.
 CODES: tuple[tuple[type[Exception], int, str], ...] = (
     (ConfigError, BAD_INPUT, ""),
     (InvalidArguments, BAD_INPUT, ""),
@@ -33,6 +39,7 @@ CODES: tuple[tuple[type[Exception], int, str], ...] = (
     (BatchNotFound, NOT_FOUND, "; see: rowlock batches list"),
     (ScheduleNotFound, NOT_FOUND, "; see: rowlock schedules list"),
     (WorkerNotFound, NOT_FOUND, ""),
+    (NotFound, NOT_FOUND, ""),
     (NotAllowed, REFUSED, ""),
     (RowlockError, FAILED, ""),
 )
@@ -46,32 +53,26 @@ def explain(error: BaseException) -> int:
         if isinstance(error, kind):
             complain(f"{first_line(str(error))}{where}")
             return code
-    if hasattr(error, "format_message"):  # an error of the option parser, which knows the option and the exit code
-        _usage(error.format_message(), getattr(getattr(error, "ctx", None), "command_path", "rowlock"))
+    if hasattr(error, "format_message"):  # an error of the option parser
+        text = error.format_message()
+        if text.startswith("Usage:"):  # a group without a verb: its whole help
+            print(text, file=sys.stderr)
+        else:
+            verb = getattr(getattr(error, "ctx", None), "command_path", "rowlock")
+            # The parser's checks of numbers are pydantic's; its other errors are sentences.
+            plain = first_line(text).replace("Input should be", "must be").rstrip(".")
+            complain(f"{plain}{'' if plain.endswith('?') else ';'} see: {verb} --help")
         return int(getattr(error, "exit_code", BAD_INPUT))
     complain(f"unexpected {type(error).__name__}: {error} (set ROWLOCK_DEBUG=1 to see the traceback)")
     return FAILED
 
 
-def _usage(text: str, verb: str) -> None:
-    """Print the parser's message: one line, or the whole help if a group was called without a verb."""
-    if text.startswith("Usage:"):
-        print(text, file=sys.stderr)
-    else:
-        # The parser's checks of numbers are pydantic's; its other errors are sentences.
-        plain = first_line(text).replace("Input should be", "must be").rstrip(".")
-        complain(f"{plain}{'' if plain.endswith('?') else ';'} see: {verb} --help")
-
-
 def complain(text: str) -> None:
-    """Print the first line of a text on stderr."""
     with suppress(OSError, ValueError):  # stderr is closed; the exit code still reports the failure
         print(f"rowlock: {first_line(text)}", file=sys.stderr)
 
 
 def first_line(text: str) -> str:
     """The first line of a text, with control characters escaped."""
-    from rowlock.cli.kit.output import printable
-
     lines = text.strip().splitlines()
     return printable(lines[0]) if lines else ""

@@ -10,17 +10,25 @@ import json
 import logging
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from rowlock.cli.kit.output import printable
-from rowlock.cli.kit.worker_options import LogOptions
 from rowlock.core.errors import InvalidArguments
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "console", "json")  # text and console are one
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    log_level: Annotated[str, typer.Option(envvar="ROWLOCK_LOG_LEVEL", help="debug, info, warning or error")] = "info"
+    log_format: Annotated[str, typer.Option(envvar="ROWLOCK_LOG_FORMAT", help="text (or console), or json")] = "text"
 
 
 def configure_logs(options: LogOptions) -> None:
@@ -30,7 +38,7 @@ def configure_logs(options: LogOptions) -> None:
         raise InvalidArguments(f"--log-level {level!r} (or ROWLOCK_LOG_LEVEL): expected one of {', '.join(LEVELS)}")
     if format not in FORMATS:
         raise InvalidArguments(f"--log-format {format!r} (or ROWLOCK_LOG_FORMAT): expected one of {', '.join(FORMATS)}")
-    from rowlock.signals.job_fields import JobFields
+    from rowlock.signals.logs import JobFields
 
     handler = ToStderr(sys.stderr)
     handler.addFilter(JobFields())
@@ -60,26 +68,22 @@ def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class TextLines(logging.Formatter):
-    """Log lines for people."""
+    """One line, and its traceback indented below."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and its traceback indented below."""
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         message = printable(record.getMessage())
         # Fields that the message already contains as key=value are not printed twice.
-        said = {word.partition("=")[0] for word in message.split()}
+        named = {word.partition("=")[0] for word in message.split()}
         fields = [
-            f"{key}={_word(value)}" for key, value in extra_fields(record).items() if key not in said and value != ""
+            f"{key}={_word(value)}" for key, value in extra_fields(record).items() if key not in named and value != ""
         ]
-        parts = [time, record.levelname, record.name, message, *fields]
-        lines = [" ".join(parts)]
+        lines = [" ".join([time, record.levelname, record.name, message, *fields])]
         lines += [f"    {printable(line)}" for line in _traceback(self, record).splitlines()]
         return "\n".join(lines)
 
 
 class JsonLines(logging.Formatter):
-    """Log lines for programs."""
-
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),

@@ -1,4 +1,4 @@
-"""How verbs are declared (`Verbs`), and the options that several of them share.
+"""How verbs are declared (`Verbs`), the options that several of them share, and the times that users type.
 
 A verb takes options by groups: a parameter whose type is a dataclass of options, such as `Target`, appears on the
 command line as one option for each field.
@@ -10,9 +10,13 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from datetime import datetime
+from typing import Annotated, Any, get_type_hints, overload
 
 import typer
+
+from rowlock.core.errors import InvalidArguments
+from rowlock.core.times import parse_duration, parse_moment
 
 AppOption = Annotated[
     str | None,
@@ -75,3 +79,29 @@ def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:
     called.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in shown}
     return called
+
+
+def given(options: Any) -> dict[str, Any]:
+    """The options of a group that were given; the rest is left to environment, file and defaults."""
+    found = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+@overload
+def read_duration(text: str, option: str) -> float: ...
+@overload
+def read_duration(text: None, option: str) -> None: ...
+def read_duration(text: str | None, option: str) -> float | None:
+    """The seconds in `90`, `30s`, `5m`, `2h` or `1d`; None if the option was not given."""
+    found = None if text is None else parse_duration(text)
+    if found is None and text is not None:
+        raise InvalidArguments(f"{option} {text!r}: expected seconds or a time such as 30s, 5m, 2h or 1d")
+    return found
+
+
+def read_moment(text: str | None, option: str) -> datetime | None:
+    """An ISO 8601 time with its zone; None if the option was not given."""
+    try:
+        return None if text is None else parse_moment(text)
+    except InvalidArguments as error:
+        raise InvalidArguments(f"{option} {error}") from None

@@ -1,4 +1,4 @@
-"""What a command works on: your app, or a database without its code.
+"""The app or database that a command works on, and who runs the command, for the audit log.
 
 For each setting, flags win over the app's code (`Rowlock("postgresql://…")`), which wins over environment, file and
 defaults, in that order.
@@ -6,27 +6,60 @@ defaults, in that order.
 
 from __future__ import annotations
 
+import getpass
 import importlib
 import os
+import socket
 import sys
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rowlock.cli.kit.audit import actor
-from rowlock.cli.kit.loop import run_async
 from rowlock.cli.kit.options import AppOption, ConfigOption, DatabaseOption, JsonOption
 from rowlock.cli.kit.output import printable, show, show_json
 from rowlock.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
+    from rowlock.store.audit import Actor
     from rowlock.store.engine.operation import Operation
 
 T = TypeVar("T")
+
+
+def actor() -> Actor:
+    from rowlock.store.audit import Actor
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        user = "?"
+    return Actor(f"{user}@{socket.gethostname()}", "cli")
+
+
+async def audited(app: Rowlock, change: Awaitable[T], action: str, what: str | Callable[[T], str], **details: Any) -> T:
+    """Make a change and write it into the audit: both, or neither. `what` is the name or id of the thing, or a function
+    that finds it in the answer of the change, and returns an empty text if nothing was changed."""
+    from rowlock.store import audit
+
+    async with app.transaction() as transaction:
+        answer = await change
+        if name := what(answer) if callable(what) else what:
+            await transaction.run(audit.write_alone(actor(), action, name, details))
+    return answer
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio  # imported here: --help does not need it
+
+    try:
+        import uvloop
+    except ImportError:  # not on every platform
+        return asyncio.run(work)
+    return uvloop.run(work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +92,11 @@ class Target:
 
         return (self.look if question.read else self.run)(work)
 
-    def change(self, operation: Operation[T], action: str, what: str | None, **details: Any) -> T:
-        """Run one operation of the store and write it into the audit: both, or neither."""
-        from rowlock.store.audit import audited
-
-        return self.ask(audited(operation, actor(), action, what, details))
+    def change(
+        self, work: Callable[[Rowlock], Awaitable[T]], action: str, what: str | Callable[[T], str], **details: Any
+    ) -> T:
+        """Open the app, make a change, write it into the audit (see `audited`), close the app."""
+        return self.run(lambda app: audited(app, work(app), action, what, **details))
 
     def open(self, flags: Mapping[str, Any] | None = None) -> Rowlock:
         """Your app if one is named, else an app without tasks; configured with the settings of this command."""
@@ -103,8 +136,8 @@ class DataTarget(Target):
     as_json: JsonOption = False
 
     def show(self, rows: Sequence[Any], columns: Sequence[str], empty: str, limit: int | None = None) -> None:
-        """Print records as a table of these columns, or with --json all their fields. With a limit, one row more was
-        asked for: if it is there, a note on stderr says that rows are cut."""
+        """Print records as a table of these columns, or with --json all their fields. A verb with a limit reads one row
+        more: if there is one, a note on stderr reports that rows are cut."""
         if limit is not None and len(rows) > limit:
             print(f"rowlock: only the first {limit:,} are shown; --limit shows more", file=sys.stderr)
         show(rows[:limit], columns, as_json=self.as_json, empty=empty)
@@ -147,7 +180,7 @@ def load_app(name: str) -> Rowlock:
 
 
 def _apps_in(module: ModuleType, module_name: str) -> str:
-    """What to write instead: the apps that the module has."""
+    """A hint: the apps that the module has."""
     from rowlock.app import Rowlock
 
     names = [key for key, value in vars(module).items() if isinstance(value, Rowlock)]

@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from rowlock.cli.kit.loop import run_async
 from rowlock.cli.kit.options import ConfigOption, DatabaseOption, JsonOption
 from rowlock.cli.kit.output import show_json, show_table
-from rowlock.cli.kit.target import Target
+from rowlock.cli.kit.target import Target, run_async
 
 MEASURES = {"single": "enqueue, one at a time", "bulk": "enqueue, in bulk", "drain": "claim, run, settle"}
 
@@ -34,7 +33,5 @@ def bench(
         span = f"{min(one['ratios']):.2f} – {max(one['ratios']):.2f}"
         rows.append([words, f"{one['rowlock']:,.0f}", f"{one['raw']:,.0f}", f"{one['ratio']:.2f}", span])
     show_table(rows, ["jobs/s", "rowlock", "bare SQL", "ratio", "from – to"])
-    pickup = found["pickup_ms"]
-    print(
-        f"\nFrom enqueue to the handler's first line, idle: {pickup['p50']:.1f} ms (p50), {pickup['p99']:.1f} ms (p99)"
-    )
+    p50, p99 = found["pickup_ms"].values()
+    print(f"\nFrom enqueue to the handler's first line, idle: {p50:.1f} ms (p50), {p99:.1f} ms (p99)")

@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli.kit.failures import FAILED, complain
-from rowlock.cli.kit.logs import configure_logs
-from rowlock.cli.kit.loop import run_async
+from rowlock.cli.kit.logs import LogOptions, configure_logs
 from rowlock.cli.kit.options import Verbs, grouped_options
-from rowlock.cli.kit.output import record, show_json
-from rowlock.cli.kit.target import DataTarget, Target, run_open
-from rowlock.cli.kit.worker_options import LogOptions
+from rowlock.cli.kit.target import DataTarget, Target, run_async, run_open
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -67,13 +64,10 @@ def verify(
 
     checked = run_async(play(target.open()))
     wrong = sum(bool(one.mistakes) for one in checked)
-    if target.as_json:
-        show_json([record(one) for one in checked])
-    else:
-        for one in checked:
-            print(f"{'WRONG' if one.mistakes else 'ok':<6} {one.name}")
-            for mistake in one.mistakes:
-                print(f"       {mistake}")
+    lines = []
+    for one in checked:
+        lines += [f"{'WRONG' if one.mistakes else 'ok':<6} {one.name}", *(f"       {text}" for text in one.mistakes)]
+    target.say(checked, *lines)
     if wrong:
         complain(f"{wrong} of {len(checked)} test vectors failed: the worker breaks the worker contract")
         raise typer.Exit(FAILED)

@@ -6,16 +6,16 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rowlock.cli.kit.failures import FAILED, complain
-from rowlock.cli.kit.loop import run_async
 from rowlock.cli.kit.options import ConfigOption, DatabaseOption
 from rowlock.cli.kit.output import on_terminal
-from rowlock.core.errors import InvalidArguments
+from rowlock.cli.kit.target import run_async
+from rowlock.core.errors import ConfigError, InvalidArguments
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -51,7 +51,7 @@ def demo(
         mistakes = run_async(play(url, live))
         _say_what_next(name, redact(url), kept=database is not None)
         if live:
-            _show_dashboard(url, config, goes_on)
+            run_async(_show_dashboard(url, config, goes_on))
     for mistake in mistakes:
         complain(mistake)
     if mistakes:
@@ -79,14 +79,34 @@ def _load(name: str, config: str | None) -> tuple[Play, Rowlock | None]:
     return play, getattr(sys.modules[known[name].module], "goes_on", None)
 
 
-def _show_dashboard(url: str, config: str | None, goes_on: Rowlock | None) -> None:
-    """Serve the dashboard until Ctrl-C, if what it needs is installed."""
+async def _show_dashboard(url: str, config: str | None, goes_on: Rowlock | None) -> None:
+    """Serve the dashboard until Ctrl-C, if the packages it needs are installed. A worker of the app that goes on runs
+    beside it, so that a retry in the dashboard can be watched."""
+    from rowlock.app import Rowlock
+    from rowlock.client.settings import read_settings
+    from rowlock.worker.lifecycle import signals
+
     try:
-        from rowlock.cli.run.demo_dashboard import show
+        from rowlock.api.server import serving
     except ImportError:
         print('dashboard  needs more packages: pip install "rowlock[api]"')
         return
-    show(url, config, goes_on)
+    app = goes_on or Rowlock(settings=read_settings(url, config))
+    with signals() as stopper:
+        async with app, AsyncExitStack() as stack:
+            try:
+                server = await stack.enter_async_context(serving(app))
+            except ConfigError:  # the port is taken: any free one will do
+                api = app.settings.api.model_copy(update={"port": 0})
+                app.configure(app.settings.model_copy(update={"api": api}))
+                server = await stack.enter_async_context(serving(app))
+            await stack.enter_async_context(app.worker(shutdown_timeout_seconds=1) if goes_on else nullcontext())
+            host, port = server.address
+            where = f"http://{host}:{port}{app.settings.api.base_path}"
+            print(f"dashboard  {where}/")
+            print(f"           {await app.login_link(scope='operator', base_url=where)}")
+            print("           opens it once, within ten minutes; Ctrl-C ends the demo", flush=True)
+            await stopper.asked.wait()
 
 
 @contextmanager

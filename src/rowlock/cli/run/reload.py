@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from rowlock.cli.kit import subprocesses
+from rowlock.cli.run import supervisor
 from rowlock.core.errors import InvalidArguments
-from rowlock.worker.stop_signals import on_stop_signals
+from rowlock.worker.lifecycle import on_stop_signals
 
 LOOK_SECONDS = 0.5
 PATIENCE = (3.0, 7.0)  # seconds to wait after the first and the second SIGTERM; then SIGKILL
@@ -35,7 +35,7 @@ class Reloader:
         """Run until a stop signal; returns the child's exit code."""
         on_stop_signals(self._stop)
         seen = snapshot(self._folders)
-        self._child = await subprocesses.start(self._command)
+        self._child = await supervisor.start(self._command)
         while not self._stopping.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
@@ -46,24 +46,24 @@ class Reloader:
             print(f"rowlock: {first} changed, restarting", file=sys.stderr, flush=True)
             await end(self._child)
             if not self._stopping.is_set():
-                seen, self._child = now, await subprocesses.start(self._command)
+                seen, self._child = now, await supervisor.start(self._command)
         code = await self._child.wait()
         return 0 if code == -signal.SIGTERM else code
 
     def _stop(self) -> None:
         self._stopping.set()
         if self._child:
-            subprocesses.send_signal(self._child, signal.SIGTERM)
+            supervisor.send_signal(self._child, signal.SIGTERM)
 
 
 async def end(child: Process) -> None:
     """Stop a child: SIGTERM lets its jobs finish, a second one releases them, then SIGKILL."""
     for patience in PATIENCE:
-        subprocesses.send_signal(child, signal.SIGTERM)
+        supervisor.send_signal(child, signal.SIGTERM)
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(child.wait()), patience)
             return
-    subprocesses.send_signal(child, signal.SIGKILL)
+    supervisor.send_signal(child, signal.SIGKILL)
     await child.wait()
 
 

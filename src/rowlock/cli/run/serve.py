@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rowlock.cli.kit.logs import configure_logs
+from rowlock.cli.kit.logs import LogOptions, configure_logs
+from rowlock.cli.kit.options import given
 from rowlock.cli.kit.target import Target, run_open
-from rowlock.cli.kit.worker_options import LogOptions
 from rowlock.cli.verbs.login import LoginLinkOption, print_link
-from rowlock.core.errors import ConfigError
-from rowlock.core.extras import API, needs
+from rowlock.core.errors import API, ConfigError, needs
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -31,9 +30,7 @@ class ApiOptions:
     login_link: LoginLinkOption = None
 
     def flags(self) -> dict[str, Any]:
-        """The options that were given, as settings."""
-        given = {"api.host": self.host, "api.port": self.port}
-        return {key: value for key, value in given.items() if value is not None}
+        return {f"api.{name}": value for name, value in given(self).items() if name != "login_link"}
 
 
 def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
+import sys
 import time
 from asyncio.subprocess import Process
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from rowlock.cli.kit import subprocesses
 from rowlock.cli.kit.failures import FAILED
-from rowlock.worker.stop_signals import on_stop_signals
+from rowlock.worker.lifecycle import on_stop_signals
 from rowlock.worker.systemd import Notifier
 
 log = logging.getLogger("rowlock.supervisor")
-
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
 QUICK_SECONDS = 10.0  # a child that lived for less counts as a quick death
 GIVE_UP_AFTER = 5  # quick deaths in a row
+
+
+def same_command(*changed: str) -> list[str]:
+    """This process's command line with options appended; where an option is given twice, the last value counts."""
+    return [sys.executable, "-m", "rowlock", *sys.argv[1:], *changed, "--parent", str(os.getpid())]
+
+
+async def start(command: Sequence[str]) -> Process:
+    """Start a child in its own session, so that Ctrl-C reaches only this process, which passes it on once."""
+    return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True)
+
+
+def send_signal(child: Process, number: int) -> None:
+    """Send a signal to a child that may just have ended."""
+    if child.returncode is None:
+        with suppress(ProcessLookupError):
+            child.send_signal(number)
 
 
 class Supervisor:
@@ -47,7 +64,7 @@ class Supervisor:
         self._service.stopping()
         self._stopping.set()
         for child in self._living.values():
-            subprocesses.send_signal(child, signal.SIGTERM)
+            send_signal(child, signal.SIGTERM)
 
     async def _keep(self, number: int) -> bool:
         """Run a child, and restart it when it dies, but not after `rowlock workers drain`. False if
@@ -70,11 +87,11 @@ class Supervisor:
         return True
 
     async def _run_one(self, number: int) -> int:
-        child = await subprocesses.start(self._command(number))
+        child = await start(self._command(number))
         self._living[number] = child
         log.info("worker process %d started, pid %d", number, child.pid)
         if self._stopping.is_set():  # the stop signal came while this child was starting
-            subprocesses.send_signal(child, signal.SIGTERM)
+            send_signal(child, signal.SIGTERM)
         code = await child.wait()
         del self._living[number]
         return code

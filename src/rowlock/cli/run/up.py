@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.kit.logs import configure_logs
-from rowlock.cli.kit.loop import run_async
-from rowlock.cli.kit.target import Target
-from rowlock.cli.kit.worker_options import LogOptions, Parent, PoolOptions
+from rowlock.cli.kit.logs import LogOptions, configure_logs
+from rowlock.cli.kit.target import Target, run_async
 from rowlock.cli.run.bridge import bridging_beside
 from rowlock.cli.run.serve import ApiOptions, serving_beside
-from rowlock.cli.run.worker import work
+from rowlock.cli.run.worker import Parent, PoolOptions, work
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
@@ -37,8 +35,8 @@ def up(
 
     configure_logs(logs)
     if reload:
-        from rowlock.cli.kit.subprocesses import same_command
         from rowlock.cli.run.reload import Reloader
+        from rowlock.cli.run.supervisor import same_command
 
         raise typer.Exit(run_async(Reloader(same_command("--no-reload"), reload_dir or [Path.cwd()]).run()))
     app = target.open_code("up", pool.flags() | api.flags())

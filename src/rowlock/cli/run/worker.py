@@ -5,20 +5,63 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from rowlock.cli.kit.failures import explain
-from rowlock.cli.kit.logs import configure_logs, flush_logs
-from rowlock.cli.kit.loop import run_async
-from rowlock.cli.kit.target import Target
-from rowlock.cli.kit.worker_options import LogOptions, Parent, WorkerOptions
+from rowlock.cli.kit.logs import LogOptions, configure_logs, flush_logs
+from rowlock.cli.kit.options import given
+from rowlock.cli.kit.target import Target, run_async
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
 PARENT_SECONDS = 1.0
+
+# Hidden: a supervisor or reloader passes its own process id to the child process that it starts.
+Parent = Annotated[int | None, typer.Option("--parent", hidden=True)]
+
+
+def _setting(help: str, metavar: str = "N") -> Any:
+    return typer.Option(metavar=metavar, help=help)
+
+
+# Every value is text here: Settings checks it, so that errors read alike for flags, environment and file.
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """The `worker.…` settings that `rowlock up` takes."""
+
+    queues: Annotated[str | None, _setting("Queues to claim jobs from", "A,B")] = None
+    pool_size: Annotated[str | None, _setting("Slots: how many jobs one process runs at the same time")] = None
+    shutdown_timeout_seconds: Annotated[
+        str | None, _setting("How long a stopping worker waits for its jobs", "SECONDS")
+    ] = None
+    metrics_port: Annotated[
+        str | None, _setting("Port of /metrics, /livez and /readyz; each further process gets the next one")
+    ] = None
+    metrics_host: Annotated[
+        str | None, _setting("Address to listen on for --metrics-port [default: 127.0.0.1]", "ADDRESS")
+    ] = None
+
+    def flags(self) -> dict[str, Any]:
+        return {f"worker.{name}": value for name, value in given(self).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions(PoolOptions):
+    """All `worker.…` settings, as options of `rowlock worker`."""
+
+    processes: Annotated[str | None, _setting("Worker processes; two or more get a supervisor")] = None
+    poll_interval_seconds: Annotated[str | None, _setting("Longest time between two polls", "SECONDS")] = None
+    claim_batch_size: Annotated[str | None, _setting("Most jobs that one claim takes")] = None
+    heartbeat_seconds: Annotated[str | None, _setting("How often leases are renewed", "SECONDS")] = None
+    lease_seconds: Annotated[str | None, _setting("How long a lease lasts without a heartbeat", "SECONDS")] = None
+    sweep_seconds: Annotated[str | None, _setting("How often the worker looks for expired leases", "SECONDS")] = None
+    wakeups: Annotated[
+        bool | None, typer.Option("--wakeups/--no-wakeups", help="New jobs wake an idle worker, or it only polls")
+    ] = None
 
 
 def worker(target: Target, options: WorkerOptions, logs: LogOptions, parent: Parent = None) -> None:
@@ -38,8 +81,7 @@ def dispatch(target: Target, logs: LogOptions) -> None:
 
 
 def _supervise(wanted: int, metrics_port: int | None) -> int:
-    from rowlock.cli.kit.subprocesses import same_command
-    from rowlock.cli.run.supervisor import Supervisor
+    from rowlock.cli.run.supervisor import Supervisor, same_command
 
     def command(number: int) -> list[str]:
         own = () if metrics_port is None else ("--metrics-port", str(metrics_port + number - 1))

@@ -1,7 +1,8 @@
-"""`rowlock alerts`: what the alert rules of the config have noticed, and whether a message would arrive."""
+"""`rowlock alerts`: the alerts of the config's rules, and a test of the rules and the webhook."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,13 +14,13 @@ from rowlock.cli.kit.target import DataTarget
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
-    from rowlock.health.alerts import Message
-    from rowlock.health.rules import Alert
+    from rowlock.health.alerts import Alert, Message
 
 verbs = Verbs(help="Look at alerts, test their rules.")
 
 COLUMNS = ("state", "rule", "subject", "fired_at", "repeats", "text")
 UNSENT_SHOWN = 100
+NO_RULES = "no rules: add some under alerts.rules in the config"
 
 
 @verbs.verb("list")
@@ -59,37 +60,30 @@ def test_alerts(target: DataTarget) -> None:
             for rule in settings.parsed_rules
             for subject, found in see(rule, snapshot).items()
         ]
-        told = {"rules": [record(rule) for rule in settings.parsed_rules], "seen": seen, "message": None, "error": None}
+        found = {"rules": settings.parsed_rules, "seen": seen, "message": None, "error": None}
         if settings.webhook_url is None:
-            return told
+            return found
         text = "a test message of rowlock alerts test; nothing is wrong"
         message = alerts.Message(new_id(), "alert.test", {"rule": "test", "subject": "", "text": text}, 0)
         try:
             await deliver(settings, message)
         except NotDelivered as error:
-            return told | {"message": message.id, "error": str(error)}
-        return told | {"message": message.id}
+            return found | {"message": message.id, "error": str(error)}
+        return found | {"message": message.id}
 
-    told = target.look(try_out)
-    if target.as_json:
-        show_json(told)
-    else:
-        _show(**told)
-    if told["error"] is not None:
+    found = target.look(try_out)
+    target.say(found, *_lines(**found))
+    if found["error"] is not None:
+        if not target.as_json:
+            complain(f"the test message was not delivered: {found['error']}")
         raise typer.Exit(FAILED)
 
 
-def _show(rules: list[Any], seen: list[dict[str, Any]], message: str | None, error: str | None) -> None:
-    if not rules:
-        print("no rules: add some under alerts.rules in the config")
-    else:
-        holds = "1 condition holds" if len(seen) == 1 else f"{len(seen)} conditions hold"
-        print(f"{counted(len(rules), 'rule')}; {holds} now")
-    for one in seen:
-        print(f"  {one['rule']}: {printable(one['text'])}")
-    if error is not None:
-        complain(f"the test message was not delivered: {error}")
-    elif message is not None:
-        print(f"test message {message} was delivered to alerts.webhook_url")
-    else:
-        print("no webhook: alerts go to the log only")
+def _lines(rules: list[Any], seen: list[dict[str, Any]], message: str | None, error: str | None) -> Iterator[str]:
+    holds = "1 condition holds" if len(seen) == 1 else f"{len(seen)} conditions hold"
+    yield f"{counted(len(rules), 'rule')}; {holds} now" if rules else NO_RULES
+    yield from (f"  {one['rule']}: {one['text']}" for one in seen)
+    if message is None:
+        yield "no webhook: alerts go to the log only"
+    elif error is None:
+        yield f"test message {message} was delivered to alerts.webhook_url"

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.kit.audit import actor
 from rowlock.cli.kit.options import LimitOption, Verbs
 from rowlock.cli.kit.output import record, words
-from rowlock.cli.kit.target import DataTarget
+from rowlock.cli.kit.target import DataTarget, actor
 from rowlock.core.errors import BatchNotFound, InvalidArguments
 
 if TYPE_CHECKING:

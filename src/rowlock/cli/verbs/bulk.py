@@ -9,14 +9,13 @@ import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from rowlock.cli.kit.audit import actor
 from rowlock.cli.kit.failures import NOT_FOUND, REFUSED, complain
-from rowlock.cli.kit.output import on_terminal, printable, show_json
-from rowlock.cli.kit.target import DataTarget
+from rowlock.cli.kit.output import counted, on_terminal
+from rowlock.cli.kit.target import DataTarget, actor
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -34,15 +33,14 @@ class Caution:
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation")] = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One command line: which action (a name in store.jobs.bulk.VERBS), to which jobs, and how."""
 
+    target: DataTarget
     action: str
-    ids: Sequence[str]
     wanted: JobFilter
     caution: Caution
-    as_json: bool
+    ids: Sequence[str]
     tries: int
 
 
@@ -53,9 +51,9 @@ def carry_out(
     by_filter = wanted != type(wanted)()
     if bool(ids) == by_filter:
         raise InvalidArguments(f"{action}: give job ids or a filter such as --state dead --task NAME")
-    request = Request(action, ids, wanted, caution, target.as_json, tries)
+    request = Request(target, action, wanted, caution, ids, tries)
     change = _by_filter if by_filter else _by_ids
-    raise typer.Exit(target.look(lambda app: change(app, request)))  # no file, no jobs to change
+    raise typer.Exit(target.look(lambda app: change(app, request)))
 
 
 # --- jobs named by their ids
@@ -95,7 +93,7 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
 
 
 async def _by_filter(app: Rowlock, request: Request) -> int:
-    """Preview, confirm, carry out: as the dashboard does it, but counted to the end."""
+    """Count, confirm, carry out."""
     from secrets import token_urlsafe
 
     from rowlock.api.access import tokens
@@ -110,7 +108,7 @@ async def _by_filter(app: Rowlock, request: Request) -> int:
 
         _make_sure(request, matched)
         await store.run(bulk.remember(key, request.action, prepared, me))
-        with Progress(disable=request.as_json or not on_terminal() or matched <= bulk.AT_ONCE) as bar:
+        with Progress(disable=request.target.as_json or not on_terminal() or matched <= bulk.AT_ONCE) as bar:
             task, over = bar.add_task(request.action, total=matched), False
             while not over and (step := await bulk.carry_on(store, key, me, app.keep, request.tries)) is not None:
                 done.update(step.answers)
@@ -124,11 +122,10 @@ async def _by_filter(app: Rowlock, request: Request) -> int:
 def _make_sure(request: Request, matched: int) -> None:
     if request.caution.yes:
         return
+    action, jobs = request.action, counted(matched, "job")
     if not sys.stdin.isatty():
-        raise InvalidArguments(
-            f"the filter matches {_jobs(matched)}: add --yes to {request.action} them, or --dry-run to only count"
-        )
-    typer.confirm(f"{request.action} {_jobs(matched)}?", abort=True)
+        raise InvalidArguments(f"the filter matches {jobs}: add --yes to {action} them, or --dry-run to only count")
+    typer.confirm(f"{action} {jobs}?", abort=True)
 
 
 # --- the summary
@@ -142,17 +139,11 @@ def _complain_of(request: Request, failed: Mapping[str, str]) -> int:
 
 
 def _say(request: Request, matched: int, done: Counter[str], failed: Mapping[str, str]) -> None:
-    changed = sum(done.values())
-    if request.as_json:
-        named = {"failed": dict(failed)} if failed else {}
-        show_json({"matched": matched, "changed": changed, **named, "dry_run": request.caution.dry_run})
-    elif request.caution.dry_run:
-        print(f"would {request.action} {_jobs(matched)}; nothing was changed")
-    else:
-        words = {"cancelling": "asked to stop"}
-        parts = [f"{words.get(what, what)} {_jobs(count)}" for what, count in sorted(done.items())]
-        print(printable(", ".join(parts)) or "no jobs were changed")
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count:,} jobs"
+    named = {"failed": dict(failed)} if failed else {}
+    data = {"matched": matched, "changed": sum(done.values()), **named, "dry_run": request.caution.dry_run}
+    words = {"cancelling": "asked to stop"}
+    parts = [f"{words.get(what, what)} {counted(count, 'job')}" for what, count in sorted(done.items())]
+    text = ", ".join(parts) or "no jobs were changed"
+    if request.caution.dry_run:
+        text = f"would {request.action} {counted(matched, 'job')}; nothing was changed"
+    request.target.say(data, text)

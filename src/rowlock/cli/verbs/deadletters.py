@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from rowlock.cli.kit.audit import actor
-from rowlock.cli.kit.failures import NOT_FOUND, complain
+from rowlock.cli.kit.failures import NotFound
 from rowlock.cli.kit.options import LimitOption, Verbs
 from rowlock.cli.kit.output import record
-from rowlock.cli.kit.target import DataTarget
+from rowlock.cli.kit.target import DataTarget, actor
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def drop_letter(target: DataTarget, entry: Entry) -> None:
 
 
 def _on_redis(work: Callable[[Rowlock, Streams], Awaitable[T]]) -> Callable[[Rowlock], Awaitable[T]]:
-    """Work that gets the app and its Redis connection, as work that gets the app."""
+    """Open the Redis connection of the app around the work."""
 
     async def opened(app: Rowlock) -> T:
         from rowlock.bridge.streams import opened_streams
@@ -79,7 +78,7 @@ def _on_redis(work: Callable[[Rowlock, Streams], Awaitable[T]]) -> Callable[[Row
 def _on_letter(
     entry: str, change: Callable[[Rowlock, Streams, Letter, Actor], Awaitable[None]] | None = None
 ) -> Callable[[Rowlock], Awaitable[Letter]]:
-    """Find a dead letter, change it if there is something to change, and return it as it was found."""
+    """Find a dead letter, change it if asked to, and return it as it was found."""
     if not re.fullmatch(r"\d{1,15}-\d{1,15}", entry):
         raise InvalidArguments(f"{entry!r} is not the id of a dead letter; see: rowlock deadletters list")
 
@@ -88,8 +87,7 @@ def _on_letter(
 
         found = await dead_letters.letter(streams, entry)
         if found is None:
-            complain(f"no dead letter has the id {entry}; see rowlock deadletters list")
-            raise typer.Exit(NOT_FOUND)
+            raise NotFound(f"no dead letter has the id {entry}; see rowlock deadletters list")
         if change is not None:
             await change(app, streams, found, actor())
         return found

@@ -1,7 +1,8 @@
-"""`rowlock enqueue TASK key=value …`."""
+"""`rowlock enqueue TASK key=value …`, and the options for a new job that it shares with `schedules add`."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -9,16 +10,50 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rowlock.cli.kit import times
-from rowlock.cli.kit.audit import audited
-from rowlock.cli.kit.target import DataTarget
-from rowlock.cli.verbs.tasks import DefaultsOption, NewJobOptions, Pairs, TaskName, task_named
+from rowlock.cli.kit.options import given, read_duration, read_moment
+from rowlock.cli.kit.target import DataTarget, audited
 from rowlock.core.errors import InvalidArguments, JobNotFound, RowlockError
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
+    from rowlock.cli.kit.target import Target
     from rowlock.client.handles.job import JobHandle
     from rowlock.client.tasks.task import Task
+
+UNIQUE = (None, "until_done", "while_queued", "forever")  # or a duration
+TaskName = Annotated[str, typer.Argument(metavar="TASK", help="The task's name")]
+Pairs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Arguments of the task, as JSON or text", show_default=False),
+]
+DefaultsOption = Annotated[
+    bool,
+    typer.Option("--defaults", help="Without --app: allow a task that no worker has registered, with default options"),
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NewJobOptions:
+    """Options of the new job, or of each job of the schedule."""
+
+    queue: Annotated[str | None, typer.Option(help="Queue [default: that of the task]")] = None
+    priority: Annotated[int | None, typer.Option(help="-100 (starts first) to 100 (starts last)")] = None
+    owner: Annotated[str | None, typer.Option(help="Who may see the job through the job API")] = None
+    source: Annotated[str | None, typer.Option(help="The outside service that the job calls, e.g. api:ebay")] = None
+    max_attempts: Annotated[int | None, typer.Option(help="How many tries may fail before the job is dead")] = None
+
+
+async def task_named(
+    app: Rowlock, target: Target, name: str, options: NewJobOptions, *, defaults: bool
+) -> Task[..., Any, Any]:
+    """The task of that name. Without the app's code, the task takes any arguments and has the options that its worker
+    stored; if no worker did, `defaults` allows default options instead of an error."""
+    if target.code:
+        return app.get_task(name)
+    from rowlock.client.tasks.registry import stored_task
+
+    how = "; name your app with --app, or give --defaults to use default options"
+    return await stored_task(app, name, options.source, defaults=defaults, how=how)
 
 
 def enqueue(
@@ -52,28 +87,32 @@ def enqueue(
     defaults: DefaultsOption = False,
 ) -> None:
     """Enqueue one job. Without --app, the task has the options that its worker stored in the database."""
-    given: dict[str, Any] = {
-        **options.given(),
-        "delay": None if delay is None else times.duration(delay, "--delay"),
-        "run_after": None if run_after is None else times.moment(run_after, "--run-after"),
-        "expires_at": None if expires_at is None else times.moment(expires_at, "--expires-at"),
+    chosen: dict[str, Any] = {
+        **given(options),
+        "delay": read_duration(delay, "--delay"),
+        "run_after": read_moment(run_after, "--run-after"),
+        "expires_at": read_moment(expires_at, "--expires-at"),
         "key": key,
-        "unique": None if unique is None else _uniqueness(unique),
+        "unique": unique if unique in UNIQUE else timedelta(seconds=read_duration(unique, "--unique")),
         "batch": batch,
         "tags": tag,
         "job_id": job_id,
     }
     if timeout is not None and not wait:
         raise InvalidArguments("--timeout limits how long --wait waits: give --wait as well")
-    limit = None if timeout is None else times.duration(timeout, "--timeout")
-    texts = split_pairs(pairs or [])
-    arguments = read_arguments(args)
+    limit = read_duration(timeout, "--timeout")
+    texts, arguments = split_pairs(pairs or []), read_arguments(args)
 
     async def work(app: Rowlock) -> JobHandle[Any]:
         found = await task_named(app, target, task, options, defaults=defaults)
-        new = found.using(**given).enqueue(**arguments | read_values(texts, found))
+        new = found.using(**chosen).enqueue(**arguments | read_values(texts, found))
         job = await audited(app, new, "jobs.create", lambda job: job.id if job.created else "", task=task)
-        return await _ended(job, limit) if wait else job
+        try:
+            if wait:
+                await job.wait(limit)
+        except TimeoutError:
+            raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it is not cancelled") from None
+        return job
 
     job = target.run(work)
     if wait:
@@ -81,21 +120,6 @@ def enqueue(
         target.say({"id": job.id, **_row(job), "result": job.result}, text)
     else:
         target.say({"id": job.id, **_row(job), "created": job.created}, job.id)
-
-
-def _uniqueness(text: str) -> str | timedelta:
-    if text in ("until_done", "while_queued", "forever"):
-        return text
-    return timedelta(seconds=times.duration(text, "--unique"))
-
-
-async def _ended(job: JobHandle[Any], limit: float | None) -> JobHandle[Any]:
-    """Wait until the job has succeeded. Raises if it ends otherwise, or has not finished within `limit` seconds."""
-    try:
-        await job.wait(limit)
-    except TimeoutError:
-        raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it is not cancelled") from None
-    return job
 
 
 def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
@@ -112,7 +136,6 @@ def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def read_arguments(text: str | None) -> dict[str, Any]:
-    """`--args`: one JSON object."""
     try:
         found = json.loads(text or "{}")
     except ValueError as error:
@@ -123,7 +146,7 @@ def read_arguments(text: str | None) -> dict[str, Any]:
 
 
 def read_values(texts: Mapping[str, str], task: Task[..., Any, Any]) -> dict[str, Any]:
-    """Each value parsed as JSON. It stays text if it is no JSON, or if the task's argument is declared as text."""
+    """Each value parsed as JSON. It stays text if it isn't JSON, or if the task's argument is declared as text."""
     known = task.arguments.schema().get("properties", {})
     return {key: _value(text, wants_text=known.get(key, {}).get("type") == "string") for key, text in texts.items()}
 
@@ -137,7 +160,7 @@ def _value(text: str, *, wants_text: bool) -> Any:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _row(job: JobHandle[Any]) -> dict[str, str | None]:

@@ -2,25 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.kit.filters import FilterOptions
 from rowlock.cli.kit.options import LimitOption, Verbs
-from rowlock.cli.kit.output import record, show_json
+from rowlock.cli.kit.output import record
 from rowlock.cli.kit.target import DataTarget
 from rowlock.cli.verbs.bulk import Caution, carry_out
+from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
-    from rowlock.store.upkeep.retention import Pruned
+    from rowlock.store.read.filter import JobFilter
 
 verbs = Verbs(help="Look at jobs, retry them, cancel them.")
-
 COLUMNS = ("id", "task", "queue", "state", "attempt", "progress", "created_at", "error_code")
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id")]
 JobIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the jobs", show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterOptions:
+    """The filter: which jobs the command lists or changes."""
+
+    state: Annotated[
+        list[str] | None, typer.Option(metavar="STATE", help="Only jobs in these states: a,b or several --state")
+    ] = None
+    queue: Annotated[str | None, typer.Option(help="Only jobs in this queue")] = None
+    task: Annotated[str | None, typer.Option(help="Only jobs of this task")] = None
+    owner: Annotated[str | None, typer.Option(help="Only jobs of this owner")] = None
+    source: Annotated[str | None, typer.Option(help="Only jobs of this source")] = None
+    tag: Annotated[str | None, typer.Option(help="Only jobs with this tag")] = None
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only jobs created since: 2h (ago), or an ISO time")
+    ] = None
+
+    def read(self) -> JobFilter:
+        """The options as the store's filter; raises InvalidArguments for a state or a time that does not exist."""
+        from rowlock.store.read.filter import BadFilter, read_filter
+
+        try:
+            return read_filter(asdict(self))
+        except BadFilter as error:
+            raise InvalidArguments(f"--{error}") from None
 
 
 @verbs.verb("list", "rowlock jobs list --state dead,cancelled --queue mail --since 2h --json")
@@ -37,11 +63,8 @@ def show_job(job_id: JobId, target: DataTarget) -> None:
     """Show one job and its history. Options, every attempt, the result, and why it is in its state."""
     from rowlock.cli.inspect import job_story
 
-    told = target.look(lambda app: job_story.read(app, job_id))
-    if target.as_json:
-        show_json(told.as_json())
-    else:
-        job_story.show(told)
+    story = target.look(lambda app: job_story.read(app, job_id))
+    target.say(story.as_json(), *story.lines())
 
 
 @verbs.verb("explain")
@@ -56,17 +79,16 @@ def explain_job(job_id: JobId, target: DataTarget) -> None:
 @verbs.verb("prune")
 def prune_jobs(target: DataTarget) -> None:
     """Delete finished jobs whose retention time is over. Workers do this by themselves every few minutes."""
-    pruned = target.run(_prune)
+    from rowlock.store.upkeep import retention
+
+    async def prune(app: Rowlock) -> retention.Pruned:
+        return await retention.prune(await app.store(), app.keep)
+
+    pruned = target.run(prune)
     days = f" and {len(pruned.partitions)} whole days" if pruned.partitions else ""
     removed = f"removed {pruned.jobs} jobs{days}, {pruned.attempts} attempts, {pruned.keys} keys"
     left = ["the partition of one day is in use; the next prune removes it"] if pruned.busy else []
     target.say(record(pruned), removed, *left)
-
-
-async def _prune(app: Rowlock) -> Pruned:
-    from rowlock.store.upkeep import retention
-
-    return await retention.prune(await app.store(), app.keep)
 
 
 @verbs.verb("retry", "rowlock jobs retry ID", "rowlock jobs retry --task mail.send --dry-run")

@@ -1,4 +1,4 @@
-"""`rowlock login-link`: an address that logs one browser in; printed also by verbs that serve the API."""
+"""`rowlock login-link`: an address that logs one browser in. Verbs that serve the API print one as well."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.kit.audit import audited
 from rowlock.cli.kit.output import on_terminal
-from rowlock.cli.kit.target import DataTarget
+from rowlock.cli.kit.target import DataTarget, audited
+from rowlock.cli.verbs.tokens import read_scope
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def login_link(
 
 
 async def print_link(app: Rowlock, address: tuple[str, int], wanted: bool | None) -> None:
-    """Print an operator's link to the server at this address, if it is wanted or stdout is a terminal. It is printed
-    and not logged, because everybody who reads the link may use it."""
+    """Print an operator's link to the server at this address, if it is wanted or stdout is a terminal. It isn't logged:
+    everybody who reads the link may use it."""
     if not (on_terminal() if wanted is None else wanted):
         return
     host, port = address
@@ -57,20 +57,13 @@ async def print_link(app: Rowlock, address: tuple[str, int], wanted: bool | None
 
 
 def _create(app: Rowlock, owner: str | None, scope: Scope, url: str | None) -> Awaitable[str]:
-    """A new link. The audit says for whom it is, and never has the link itself."""
+    """A new link. The audit names its user, and never has the link itself."""
     made = app.login_link(owner, scope=scope, base_url=url)
     return audited(app, made, "login_links.create", owner or scope, scope=scope)
 
 
 def _scope(owner: str | None, scope: str | None, read_only: bool) -> Scope:
-    from rowlock.api.access.tokens import SCOPES
-
-    known = {str(each): each for each in SCOPES}
-    if scope is not None and scope not in known:
-        raise InvalidArguments(f"--scope must be one of {', '.join(known)}, not {scope!r}")
-    found = known[scope] if scope is not None else "operator" if owner is None else "jobs"
-    if read_only:
-        if found == "jobs":
-            raise InvalidArguments("--read-only is for operators, not for an owner")
-        found = "operator:read"
-    return found
+    found = read_scope(scope or ("operator" if owner is None else "jobs"))
+    if read_only and found == "jobs":
+        raise InvalidArguments("--read-only is for operators, not for an owner")
+    return "operator:read" if read_only else found

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rowlock.cli.kit.failures import FAILED
-from rowlock.cli.kit.loop import run_async
 from rowlock.cli.kit.output import show_json
-from rowlock.cli.kit.target import DataTarget
+from rowlock.cli.kit.target import DataTarget, run_async
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
-    from rowlock.store.engine.app_schema import File
+    from rowlock.store.engine.app_schema import AppMigration
     from rowlock.store.engine.dialects import Dialect
     from rowlock.store.engine.migrate import Applied
 
@@ -66,9 +65,7 @@ def _check(app: Rowlock, target: DataTarget) -> None:
     dialect, there, own, files = run_async(_missing(app))
     if not own:
         check(dialect, there, redact(app.database))  # raises if the schema is newer than this version supports
-    names = own
-    if app.migrations is not None:
-        names += [f"{app.migrations.app}/{file.name}" for file in files]
+    names = [*own, *(f"{app.migrations.app}/{file.name}" for file in files if app.migrations)]
     _say("pending", names, target)
     raise typer.Exit(FAILED if names else 0)
 
@@ -83,13 +80,12 @@ def _print_script(app: Rowlock) -> None:
     print("\n".join(parts) or "-- nothing to apply: the schema is up to date")
 
 
-async def _missing(app: Rowlock) -> tuple[Dialect, Applied, list[str], list[File]]:
+async def _missing(app: Rowlock) -> tuple[Dialect, Applied, list[str], list[AppMigration]]:
     """The dialect, what the database has, and what Rowlock and the app would apply to it. While Rowlock's own tables
     are behind, all migrations of the app count."""
     from rowlock.store.engine import app_schema, migrate
-    from rowlock.store.engine.open import opened
-    from rowlock.store.engine.schema import applied
-    from rowlock.store.engine.store import redact
+    from rowlock.store.engine.migrate import applied
+    from rowlock.store.engine.store import opened, redact
 
     dialect, there = await applied(app.database)
     migrate.refuse_unreleased(dialect, there, redact(app.database))
@@ -104,9 +100,4 @@ async def _missing(app: Rowlock) -> tuple[Dialect, Applied, list[str], list[File
 
 
 def _say(what: str, names: list[str], target: DataTarget) -> None:
-    if target.as_json:
-        show_json({what: names})
-    elif names:
-        print("\n".join(f"{what} {name}" for name in names))
-    else:
-        print("the schema is up to date")
+    target.say({what: names}, *([f"{what} {name}" for name in names] or ["the schema is up to date"]))

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.kit.audit import audited
 from rowlock.cli.kit.failures import complain
 from rowlock.cli.kit.options import Verbs
-from rowlock.cli.kit.target import DataTarget
+from rowlock.cli.kit.target import DataTarget, audited
 from rowlock.cli.verbs.bulk import Caution, carry_out
 from rowlock.core.errors import InvalidArguments
 
@@ -33,11 +32,11 @@ def list_queues(target: DataTarget) -> None:
 @verbs.verb("pause")
 def pause_queue(name: QueueName, target: DataTarget) -> None:
     """Start no more jobs from a queue; running jobs go on."""
-    from rowlock.store import workers
+    from rowlock.store import queues
 
     async def pause(app: Rowlock) -> bool:
         known = await _is_known(app, name)
-        await audited(app, app.perform(workers.pause_queue(_checked(name))), "queues.pause", name)
+        await audited(app, app.perform(queues.pause(_checked(name))), "queues.pause", name)
         return known
 
     known = target.run(pause)
@@ -49,9 +48,10 @@ def pause_queue(name: QueueName, target: DataTarget) -> None:
 @verbs.verb("resume")
 def resume_queue(name: QueueName, target: DataTarget) -> None:
     """Start jobs of a paused queue again."""
-    from rowlock.store import workers
+    from rowlock.store import queues
 
-    was_paused = target.change(workers.resume_queue(_checked(name)), "queues.resume", name)
+    resumed = queues.resume(_checked(name))
+    was_paused = target.change(lambda app: app.perform(resumed), "queues.resume", name)
     target.say({"name": name, "paused": False}, f"{name} {'is resumed' if was_paused else 'was not paused'}")
 
 

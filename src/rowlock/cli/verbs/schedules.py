@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rowlock.cli.kit.audit import audited
 from rowlock.cli.kit.failures import complain
-from rowlock.cli.kit.options import LimitOption, Verbs
+from rowlock.cli.kit.options import LimitOption, Verbs, given, read_duration, read_moment
 from rowlock.cli.kit.output import cell, printable, words
-from rowlock.cli.kit.target import DataTarget, Target
-from rowlock.cli.verbs.enqueue import read_values, split_pairs
-from rowlock.cli.verbs.tasks import DefaultsOption, NewJobOptions, Pairs, TaskName, task_named
+from rowlock.cli.kit.target import DataTarget, Target, audited
+from rowlock.cli.verbs.enqueue import (
+    DefaultsOption,
+    NewJobOptions,
+    Pairs,
+    TaskName,
+    read_values,
+    split_pairs,
+    task_named,
+)
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
@@ -82,8 +88,6 @@ def add_schedule(
     defaults: DefaultsOption = False,
 ) -> None:
     """Add a schedule. Needs no restart; replaces one of this name that was added with this command."""
-    from rowlock.cli.kit import times
-
     texts = split_pairs(pairs or [])
     options: dict[str, Any] = {
         "cron": cron,
@@ -93,19 +97,19 @@ def add_schedule(
         "seconds": seconds,
         "missed": missed,
         "missed_most": missed_most,
-        "missed_window": times.duration(missed_window, "--missed-window"),
+        "missed_window": read_duration(missed_window, "--missed-window"),
         "overlap": overlap,
-        "jitter": times.duration(jitter, "--jitter"),
-        "start": None if start is None else times.moment(start, "--start"),
-        "end": None if end is None else times.moment(end, "--end"),
-        **of_jobs.given(),
-        "timeout": None if timeout is None else times.duration(timeout, "--timeout"),
+        "jitter": read_duration(jitter, "--jitter"),
+        "start": read_moment(start, "--start"),
+        "end": read_moment(end, "--end"),
+        **given(of_jobs),
+        "timeout": read_duration(timeout, "--timeout"),
     }
-    given = {key: value for key, value in options.items() if value is not None}
+    chosen = {key: value for key, value in options.items() if value is not None}
 
     async def add(app: Rowlock) -> ScheduleRow:
         found = await task_named(app, target, task, of_jobs, defaults=defaults)
-        adding = app.schedules.add(name, found, args=read_values(texts, found), **given)
+        adding = app.schedules.add(name, found, args=read_values(texts, found), **chosen)
         return await audited(app, adding, "schedules.add", name)
 
     _say(target, target.run(add))
@@ -116,27 +120,27 @@ def add_schedule(
 @verbs.verb("remove")
 def remove_schedule(target: Target, name: Name) -> None:
     """Delete a schedule. It must have been added with `schedules add`, or be retired."""
-    target.run(lambda app: audited(app, app.schedules.remove(name), "schedules.remove", name))
+    target.change(lambda app: app.schedules.remove(name), "schedules.remove", name)
     print(printable(f"{name} is removed"))
 
 
 @verbs.verb("run")
 def run_schedule(target: DataTarget, name: Name) -> None:
     """Create a job of the schedule now. This is besides its ticks; prints the job's id."""
-    job = target.run(lambda app: audited(app, app.schedules.run(name), "schedules.run", name))
+    job = target.change(lambda app: app.schedules.run(name), "schedules.run", name)
     target.say({"job_id": job.id, "schedule": name}, job.id)
 
 
 @verbs.verb("pause")
 def pause_schedule(target: DataTarget, name: Name) -> None:
     """Stop firing ticks of a schedule until it is resumed."""
-    _say(target, target.run(lambda app: audited(app, app.schedules.pause(name), "schedules.pause", name)))
+    _say(target, target.change(lambda app: app.schedules.pause(name), "schedules.pause", name))
 
 
 @verbs.verb("resume")
 def resume_schedule(target: DataTarget, name: Name) -> None:
     """Fire ticks of a paused schedule again, from now on. A tick that was due before the pause fires now."""
-    _say(target, target.run(lambda app: audited(app, app.schedules.resume(name), "schedules.resume", name)))
+    _say(target, target.change(lambda app: app.schedules.resume(name), "schedules.resume", name))
 
 
 def _shown(row: ScheduleRow) -> dict[str, Any]:

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rowlock.cli.kit import times
-from rowlock.cli.kit.audit import audited
-from rowlock.cli.kit.options import LimitOption, Verbs
+from rowlock.cli.kit.options import LimitOption, Verbs, read_duration
 from rowlock.cli.kit.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable
 
     from rowlock.app import Rowlock
     from rowlock.store.sources.sources import Source
@@ -38,10 +36,7 @@ def list_sources(
     target: DataTarget,
     candidates: Annotated[
         int,
-        typer.Option(
-            min=0,
-            help="Only sources that refused at least N requests in a row: candidates for a block",
-        ),
+        typer.Option(min=0, help="Only sources that refused at least N requests in a row: candidates for a block"),
     ] = 0,
     limit: LimitOption = 1000,
 ) -> None:
@@ -82,10 +77,9 @@ def set_source(
     changes = {key: _value(key, text) for key, text in given.items() if text is not None}
 
     def change(app: Rowlock) -> Awaitable[Source]:
-        done = app.sources.reset(name) if reset and not changes else app.sources.set(name, afresh=reset, **changes)
-        return audited(app, done, "sources.set", name, **changes)
+        return app.sources.set(name, afresh=reset, **changes) if changes or not reset else app.sources.reset(name)
 
-    _say(target, change)
+    _say(target, target.change(change, "sources.set", name, **changes))
 
 
 @verbs.verb("pause")
@@ -97,14 +91,15 @@ def pause_source(
     ] = None,
 ) -> None:
     """Start no more jobs of a source or class. Running jobs go on, waiting jobs stay queued."""
-    seconds = None if duration is None else times.duration(duration, "--for")
-    _say(target, lambda app: audited(app, app.sources.pause(name, seconds), "sources.pause", name, seconds=seconds))
+    seconds = read_duration(duration, "--for")
+    paused = target.change(lambda app: app.sources.pause(name, seconds), "sources.pause", name, seconds=seconds)
+    _say(target, paused)
 
 
 @verbs.verb("resume")
 def resume_source(target: DataTarget, name: SourceName) -> None:
     """Start jobs of a source or class again. Ends its pause, lifts its block and closes its breaker."""
-    _say(target, lambda app: audited(app, app.sources.resume(name), "sources.resume", name))
+    _say(target, target.change(lambda app: app.sources.resume(name), "sources.resume", name))
 
 
 def _value(key: str, text: str) -> Any:
@@ -113,7 +108,7 @@ def _value(key: str, text: str) -> Any:
     if text == "none" or key == "rate":
         return None if text == "none" else text
     if key == "cooldown":
-        return times.duration(text, option)
+        return read_duration(text, option)
     if text == "unlimited" and key != "factor":
         return text
     try:
@@ -124,7 +119,6 @@ def _value(key: str, text: str) -> Any:
 
 
 def _shown(source: Source) -> dict[str, Any]:
-    """A source as it is printed, for people and for programs."""
     from datetime import UTC, datetime
 
     from rowlock.core.sources.admission import UNLIMITED
@@ -148,7 +142,7 @@ def _shown(source: Source) -> dict[str, Any]:
     }
 
 
-def _say(target: DataTarget, change: Callable[[Rowlock], Awaitable[Source]]) -> None:
-    shown = _shown(target.run(change))
-    told = [f"{key} {shown[key]}" for key in ("concurrency", "total", "rate", "burst") if shown[key] is not None]
-    target.say(shown, f"{shown['name']} is {shown['state']}: {', '.join(told) or 'no limits'}")
+def _say(target: DataTarget, source: Source) -> None:
+    shown = _shown(source)
+    limits = [f"{key} {shown[key]}" for key in ("concurrency", "total", "rate", "burst") if shown[key] is not None]
+    target.say(shown, f"{shown['name']} is {shown['state']}: {', '.join(limits) or 'no limits'}")

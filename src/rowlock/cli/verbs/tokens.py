@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rowlock.cli.kit import times
-from rowlock.cli.kit.audit import audited
-from rowlock.cli.kit.failures import NOT_FOUND, complain
-from rowlock.cli.kit.options import LimitOption, Verbs
+from rowlock.cli.kit.failures import NotFound
+from rowlock.cli.kit.options import LimitOption, Verbs, read_duration
 from rowlock.cli.kit.target import DataTarget
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from rowlock.app import Rowlock
+    from rowlock.api.access.tokens import Scope
 
 verbs = Verbs(help="Create, list and revoke tokens of the job API.")
 
@@ -41,22 +37,28 @@ def create_token(
     from rowlock.api.access import tokens
     from rowlock.core.option_checks import name
 
-    known = {str(each): each for each in tokens.SCOPES}
-    if scope not in known:
-        raise InvalidArguments(f"--scope must be one of {', '.join(known)}, not {scope!r}")
+    granted = read_scope(scope)
     if (scope == "jobs") != (owner is not None):
         needs = "needs --owner" if scope == "jobs" else "gives access to the jobs of all owners and takes no --owner"
         raise InvalidArguments(f"a token of scope {scope} {needs}")
     if owner is not None:
         name(owner, "--owner")
-    ttl = None if expires is None else times.duration(expires, "--expires")
+    ttl = read_duration(expires, "--expires")
     secret = tokens.new_secret()
 
-    def create(app: Rowlock) -> Awaitable[str]:
-        made = app.perform(tokens.create(secret, owner, known[scope], ttl))
-        return audited(app, made, "tokens.create", str, owner=owner, scope=scope)
+    created = tokens.create(secret, owner, granted, ttl)
+    token_id = target.change(lambda app: app.perform(created), "tokens.create", str, owner=owner, scope=scope)
+    target.say({"token": secret, "id": token_id, "owner": owner, "scope": scope}, secret)
 
-    target.say({"token": secret, "id": target.run(create), "owner": owner, "scope": scope}, secret)
+
+def read_scope(text: str) -> Scope:
+    """One of the scopes of a token; InvalidArguments for any other text."""
+    from rowlock.api.access.tokens import SCOPES
+
+    known = {str(each): each for each in SCOPES}
+    if text not in known:
+        raise InvalidArguments(f"--scope must be one of {', '.join(known)}, not {text!r}")
+    return known[text]
 
 
 @verbs.verb("list")
@@ -79,8 +81,7 @@ def revoke_token(
     """Revoke a token or session. Requests with it are refused; open connections are closed within 5 seconds."""
     from rowlock.api.access import tokens
 
-    ended = target.run(lambda app: audited(app, app.perform(tokens.revoke(which)), "tokens.revoke", ", ".join))
+    ended = target.change(lambda app: app.perform(tokens.revoke(which)), "tokens.revoke", ", ".join)
     if not ended:
-        complain(f"no valid token or session has the id or hint {which[:20]!r}; see rowlock tokens list")
-        raise typer.Exit(NOT_FOUND)
+        raise NotFound(f"no valid token or session has the id or hint {which[:20]!r}; see rowlock tokens list")
     target.say({"revoked": ended}, f"revoked {', '.join(ended)}")

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rowlock.cli.kit import times
-from rowlock.cli.kit.options import LimitOption, Verbs
+from rowlock.cli.kit.options import LimitOption, Verbs, read_duration
 from rowlock.cli.kit.target import DataTarget
 
 verbs = Verbs(help="Create and list the secrets that sign webhooks.")
@@ -31,9 +30,10 @@ def rotate_secret(
     from rowlock.core.option_checks import name
 
     name(owner, "--owner")
-    seconds = times.duration(overlap, "--overlap")
+    seconds = read_duration(overlap, "--overlap")
     secret = webhooks.new_secret()
-    secret_id = target.change(webhooks.rotate(owner, secret, seconds), "webhooks.rotate", owner)
+    rotated = webhooks.rotate(owner, secret, seconds)
+    secret_id = target.change(lambda app: app.perform(rotated), "webhooks.rotate", owner)
     target.say({"secret": secret, "id": secret_id, "owner": owner}, secret)
 
 

@@ -42,5 +42,5 @@ def stop_worker(worker: WorkerId, target: DataTarget) -> None:
 def _ask(target: DataTarget, worker: str, how: StopHow, text: str) -> None:
     from rowlock.store import workers
 
-    target.change(workers.ask_to_stop(worker, how), f"workers.{how}", worker)
+    target.change(lambda app: app.perform(workers.ask_to_stop(worker, how)), f"workers.{how}", worker)
     target.say({"id": worker, "stop_requested": how}, f"{worker} {text}, from its next heartbeat on")

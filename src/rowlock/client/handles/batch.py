@@ -26,7 +26,7 @@ WATCH_SECONDS = 0.2
 
 
 class Batch:
-    """One batch: `id`, its columns and counters as last read, `wait()`, `watch()`, `cancel()`."""
+    """A batch of jobs. Its columns and counters are attributes, as last read; `refresh()` reads them again."""
 
     def __init__(self, app: Client, batch_id: str, name: str, owner: str | None, row: BatchRow | None = None) -> None:
         self._app, self.id, self.name, self.owner, self._row = app, batch_id, name, owner, row
@@ -54,7 +54,7 @@ class Batch:
         return self
 
     async def watch(self) -> AsyncIterator[BatchRow]:
-        """The batch each time that it has changed, until it is over."""
+        """Yields the batch whenever it has changed, until it is over."""
         last: BatchRow | None = None
         while True:
             row = (await self.refresh()).record
@@ -66,7 +66,7 @@ class Batch:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def wait(self, timeout: float | None = None) -> BatchRow:
-        """The batch once it is over; TimeoutError when time is up."""
+        """Wait until the batch is over; raises TimeoutError after `timeout` seconds."""
         async with asyncio.timeout(timeout):
             async for row in self.watch():
                 if row.over:
@@ -74,14 +74,15 @@ class Batch:
         raise AssertionError("unreachable")
 
     async def seal(self) -> None:
-        """Seal the batch: only its own jobs may add jobs now. The end of `async with app.batch(…)` does it."""
+        """Seal the batch: from now on only its own jobs may add jobs. The end of `async with app.batch(…)` does
+        this."""
         await self._app.perform(batches.seal(self.id))
         # After the commit: before it, the seal and a last outcome written at the same moment do not see each other.
         await self._app.perform(batches.end([self.id]))
 
     async def cancel(self) -> None:
-        """Take no more jobs, and cancel the unfinished ones; running jobs are asked to stop. A job whose row makes that
-        fail stays as it is, and is named in the StoreError after the others are cancelled."""
+        """Cancel the unfinished jobs and accept no more; running jobs are asked to stop. If the row of a job makes that
+        fail, the job stays as it is, and a StoreError names it after all others are cancelled."""
         write, failed = self._app.perform, dict[str, str]()
         if not await write(batches.mark_cancelled(self.id)):
             row = (await self.refresh()).record

@@ -24,10 +24,11 @@ Fresh = tuple[str, NewJob, str | None]  # the arguments, options and source of a
 
 
 class JobHandle(Generic[R]):
-    """One job: `id`, `created`, every column of its row as an attribute, `wait()`, `refresh()`.
+    """A job. Every column of its row is an attribute, as last read; `refresh()` reads it again, and `wait()` returns
+    the job's result. `created` is false if the enqueue found an older job with the same id or key.
 
-    The row is built when an attribute is first read, because a bulk enqueue makes many handles. If the id or key of the
-    enqueue belongs to a job that has been pruned, there is no row, and reading an attribute raises JobNotFound.
+    The row is built when an attribute is first read, because a bulk enqueue makes many handles. If that older job has
+    been pruned, there is no row, and reading an attribute raises JobNotFound.
     """
 
     __slots__ = ("_app", "_result_type", "_row", "created", "id")
@@ -66,17 +67,17 @@ class JobHandle(Generic[R]):
 
     @property
     def progress(self) -> int | None:
-        """Percent, as last read."""
+        """The job's progress in percent, when it was last read."""
         return self.record.progress
 
     @property
     def result(self) -> Any:
-        """The handler's return value as JSON gave it back."""
+        """What the handler returned, as plain JSON values; `wait()` converts it to the task's return type."""
         return self.record.result
 
     @property
     def error_message(self) -> str | None:
-        """What went wrong last."""
+        """The message of the last failure."""
         return self.record.error_message
 
     async def refresh(self) -> JobHandle[R]:
@@ -88,7 +89,8 @@ class JobHandle(Generic[R]):
         return self
 
     async def wait(self, timeout: float | None = None) -> R:
-        """The result once the job has succeeded; else JobDead, JobCancelled, or TimeoutError when time is up."""
+        """Wait until the job has succeeded and return its result. Raises JobDead or JobCancelled if it ended so, and
+        TimeoutError after `timeout` seconds."""
         delay = 0.005
         async with asyncio.timeout(timeout):
             while True:
@@ -110,7 +112,7 @@ class JobHandle(Generic[R]):
 
 
 def _fresh_row(job_id: str, args: str, new: NewJob, source: str | None) -> Job:
-    """The row of a job that was just enqueued, as far as the client knows it, with the options that are columns."""
+    """The row of a job that was just enqueued, made of what the client knows, without reading it."""
     now = datetime.now(UTC)
     row: dict[str, Any] = {field.name: getattr(new, field.name, None) for field in fields(Job)}
     row |= {

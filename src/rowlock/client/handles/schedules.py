@@ -29,7 +29,7 @@ def schedule_of(app: Client, wanted: str, task: Task[..., Any, Any] | str, given
         own = checked_options(given)
         rule, missed = rule_of(given)
         known = _known(app, task) if isinstance(task, str) else task
-        text = _packed(known, _arguments(given))
+        text = (RawArguments("?") if known is None else known.arguments).pack((), _arguments(given))
         starts_at, ends_at = life(given)
         return Schedule(
             id=name(wanted, "a schedule's name"),
@@ -76,11 +76,6 @@ def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(args)
 
 
-def _packed(task: Task[..., Any, Any] | None, args: dict[str, Any]) -> str:
-    arguments = RawArguments("?") if task is None else task.arguments
-    return arguments.pack((args,), {}) if isinstance(arguments, RawArguments) else arguments.pack((), args)
-
-
 def _possible(wanted: str) -> str:
     """The name, if it is valid for a schedule; the database cannot even be asked for others."""
     try:
@@ -90,7 +85,7 @@ def _possible(wanted: str) -> str:
 
 
 class Schedules:
-    """The schedules of one app and of its database. Inside of `app.transaction()`, each call is part of it."""
+    """The schedules of an app and its database. Inside `app.transaction()`, every call is part of the transaction."""
 
     def __init__(self, app: Client) -> None:
         self._app = app
@@ -126,7 +121,7 @@ class Schedules:
         return found
 
     async def add(self, wanted: str, task: Task[..., Any, Any] | str, /, **given: Any) -> ScheduleRow:
-        """Add a schedule while the app runs, or change one that was added by this method."""
+        """Add a schedule while the app runs, or change one that was added this way."""
         schedule = schedule_of(self._app, wanted, task, given)
         declared = await self._app.perform(schedules.declare([schedule], "runtime", None))
         for there in declared.refused.values():
@@ -134,6 +129,7 @@ class Schedules:
         return await self.get(wanted)
 
     async def get(self, wanted: str) -> ScheduleRow:
+        """The schedule of this name; raises ScheduleNotFound if there is none."""
         found = await self._app.perform(schedules.schedules(1, only=_possible(wanted)))
         if not found:
             raise ScheduleNotFound(wanted)
@@ -144,24 +140,24 @@ class Schedules:
         return (await self.get(wanted)).coming(None, n)
 
     async def run(self, wanted: str) -> JobHandle[Any]:
-        """Fire a schedule now, beside its ticks."""
+        """Enqueue a job of a schedule now, in addition to its ticks."""
         job_id = await self._app.perform(schedules.run_now(_possible(wanted)))
         return await self._app.job(job_id)
 
     async def pause(self, wanted: str) -> ScheduleRow:
-        """No more ticks until it is resumed."""
+        """Stop a schedule's ticks until it is resumed."""
         await self._app.perform(schedules.pause(_possible(wanted)))
         return await self.get(wanted)
 
     async def resume(self, wanted: str) -> ScheduleRow:
-        """Ticks again, from now on. A tick that was due before the pause fires now."""
+        """Let a paused schedule tick again from now on. A tick that was due before the pause fires now."""
         await self._app.perform(schedules.resume(_possible(wanted)))
         return await self.get(wanted)
 
     async def remove(self, wanted: str) -> None:
-        """Forget a schedule that was added by hand, or one that is retired."""
+        """Remove a schedule that was added by `add`, or one that its code or config no longer has."""
         await self._app.perform(schedules.remove(_possible(wanted)))
 
     async def list(self, limit: int = 1000, *, after: str = "") -> list[ScheduleRow]:
-        """Schedules by name."""
+        """Schedules in the order of their names; for the next page, pass the last name as `after`."""
         return await self._app.perform(schedules.schedules(at_most(limit), after))

@@ -30,7 +30,7 @@ class Perform(Protocol):
 
 
 class Sources:
-    """The sources of one database. Inside of `app.transaction()`, each call is part of the transaction."""
+    """The sources of a database. Inside `app.transaction()`, every call is part of the transaction."""
 
     def __init__(self, perform: Perform) -> None:
         self._perform = perform
@@ -47,20 +47,21 @@ class Sources:
         return await self.get(name)
 
     async def reset(self, name: str) -> Source:
-        """Remove every setting of a source or class. From then on the settings of its class hold, else the shipped
-        defaults; a worker that starts with a config writes the config's settings again."""
+        """Remove every setting of a source or class. The settings of its class apply then, or the shipped defaults. A
+        worker that starts with a config writes the config's settings again."""
         await self.get(name)
         await self._perform(sources.set_policy(name, {}, by=None, afresh=True))
         return await self.get(name)
 
     async def get(self, name: str) -> Source:
+        """The source or class of this name; raises InvalidArguments if there is none."""
         found = await self._perform(sources.sources(1, only=check_name(name)))
         if not found:
             raise InvalidArguments(f"no source or class named {name!r}")
         return found[0]
 
     async def left_over(self, policies: Collection[str]) -> list[str]:
-        """Sources and classes whose settings came from a config file that is not this one."""
+        """Sources and classes whose settings came from another config than this one."""
         names = await self._perform(sources.set_by_config())
         return [name for name in names if name not in policies]
 
@@ -69,7 +70,7 @@ class Sources:
         return await self._perform(sources.sources(at_most(limit), after, None, refused))
 
     async def pause(self, name: str, duration: float | timedelta | None = None) -> Source:
-        """No more claims of a source or class, for a time or until it is resumed; running jobs go on."""
+        """Start no more jobs of a source or class, for a time or until it is resumed. Running jobs go on."""
         limit = None if duration is None else seconds(duration, "a pause")
         await self._perform(sources.pause(check_name(name), limit))
         return await self.get(name)

@@ -38,7 +38,7 @@ class ResultFolder(Results):
     @contextlib.contextmanager
     def opened(self, uri: str) -> Iterator[int]:
         """A descriptor of a result's file. Each part of the path is opened by itself, and none may be a symbolic link:
-        so nothing outside of the folder is read, also if another program changes it meanwhile."""
+        so nothing outside the folder is read, even if another program changes it meanwhile."""
         parts = self.parts(uri)
         with contextlib.ExitStack() as stack:
             try:

@@ -133,11 +133,11 @@ class Results(ABC):
                 f"the handler wrote nothing to result_file({written.name!r})", code="RESULT_MISSING"
             ) from None
         except OSError as error:
-            raise Permanent(f"result_file({written.name!r}) is no regular file: {error}", code=INVALID_PATH) from None
+            raise Permanent(f"result_file({written.name!r}) isn't a regular file: {error}", code=INVALID_PATH) from None
         with open(opened, "rb") as file:
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-                raise Permanent(f"result_file({written.name!r}) is no regular file of its own", code=INVALID_PATH)
+                raise Permanent(f"result_file({written.name!r}) isn't a regular file with one link", code=INVALID_PATH)
             if found.st_size > self._most_bytes:
                 too_large = f"{found.st_size:,} bytes; results.file_bytes allows {self._most_bytes:,}"
                 raise Permanent(f"result_file({written.name!r}) has {too_large}", code="RESULT_TOO_LARGE")

@@ -1,4 +1,5 @@
-"""A task's arguments: checked at the enqueue, stored as JSON, and checked again when the job runs."""
+"""A task's arguments: checked at the enqueue, stored as JSON, and checked again when the job runs. Keys and sources are
+derived from them."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 from types import NoneType
 from typing import Any, NotRequired, get_type_hints
 
@@ -23,11 +25,11 @@ from typing_extensions import TypedDict
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.job import MAX_ARGS_BYTES
+from rowlock.core.option_checks import key_text
+from rowlock.core.sources.policy import check_name
 
 KINDS = inspect.Parameter
 KEPT_BY_JSON = (bool, int, float, str, NoneType)
-
-
 ENCODE = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 
@@ -233,3 +235,39 @@ def misfit(what: str, error: ValidationError) -> InvalidArguments:
     refused = InvalidArguments(f"{what}: {'; '.join(f'{where}: {why}' for where, why in found)}")
     refused.fields = tuple(found)
     return refused
+
+
+# --- what is derived from arguments
+
+
+def derived_key(task: str, function: Any, arguments: dict[str, Any]) -> str:
+    """The key that a function derives from a job's arguments."""
+    return key_text(_derived(task, "key", function, arguments))
+
+
+def derived_source(task: str, function: Any, arguments: dict[str, Any]) -> str | None:
+    """The source that a function derives from a job's arguments."""
+    found = _derived(task, "source", function, arguments)
+    return None if found is None else check_name(found)
+
+
+def _derived(task: str, what: str, function: Any, arguments: dict[str, Any]) -> Any:
+    """What the function answers; it gets the arguments that it names."""
+    try:
+        names = _parameter_names(function)
+    except (TypeError, ValueError):  # `str` has no signature; an object that cannot be hashed
+        must = "must be a function whose arguments have names"
+        raise InvalidArguments(f"task {task!r}: its {what} {must}, not {function!r:.100}") from None
+    if names is not None:
+        arguments = {name: arguments[name] for name in names if name in arguments}
+    try:
+        return function(**arguments)
+    except Exception as error:
+        raise InvalidArguments(f"task {task!r}: its {what} cannot be derived from the arguments: {error!r}") from error
+
+
+@lru_cache(maxsize=1000)
+def _parameter_names(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    """The parameter names of a function; None if it has **kwargs. Cached, because enqueue_many asks for every job."""
+    parameters = inspect.signature(function).parameters.values()
+    return None if any(p.kind is p.VAR_KEYWORD for p in parameters) else tuple(p.name for p in parameters)

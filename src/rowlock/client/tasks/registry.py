@@ -1,4 +1,5 @@
-"""The tasks of one app by name: its decorated functions, the @handler classes of the process, and their follow-ups."""
+"""The tasks of one app by name: decorated functions, `@handler` classes, and tasks of other programs, which are known
+only from what their workers stored in the database."""
 
 from __future__ import annotations
 
@@ -6,14 +7,15 @@ import difflib
 import inspect
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic.errors import PydanticInvalidForJsonSchema
 
 from rowlock.client.context import Context
-from rowlock.client.tasks import handlers
 from rowlock.client.tasks.task import Task
-from rowlock.core.errors import InvalidArguments, TaskNotFound
+from rowlock.core.errors import HandlerNotFoundError, InvalidArguments, NotAllowed, TaskNotFound
 from rowlock.core.option_checks import task_name
 from rowlock.core.options import (
     FOLLOW_UPS,
@@ -21,9 +23,12 @@ from rowlock.core.options import (
     OPTIONS,
     JobOptions,
     Packed,
+    TaskOptions,
+    from_json,
     task_options,
     to_json,
 )
+from rowlock.store.jobs import tasks
 from rowlock.store.jobs.tasks import StoredTask
 
 if TYPE_CHECKING:
@@ -31,6 +36,99 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rowlock.tasks")
 MAX_FOLLOW_UP_BYTES = 16 * 1024  # stored with every job
+
+
+class BaseHandler(ABC):
+    """Base class of handlers. Each attempt gets a new instance; `self.context` has its progress and its transaction."""
+
+    _context: Context | None = None
+
+    @property
+    def context(self) -> Context:
+        """The context of the running attempt; NotAllowed outside of a worker."""
+        if self._context is None:
+            raise NotAllowed(f"{type(self).__name__}.context is available only while a worker runs the job")
+        return self._context
+
+    @abstractmethod
+    async def execute(self, params: dict[str, Any]) -> Any:
+        """Do the work of one job. The return value is its result; an exception fails the attempt."""
+
+
+H = TypeVar("H", bound=type[BaseHandler])
+
+_registry: dict[str, tuple[type[BaseHandler], dict[str, Any]]] = {}
+
+
+def handler(name: str, **options: Any) -> Callable[[H], H]:
+    """Register a handler class as the task `name`, with the options of `@app.task`."""
+    if task_options(**options).runs_in == "thread":
+        raise InvalidArguments(f"handler {name!r} is async; use runs_in='async' or 'process'")
+
+    def register(cls: H) -> H:
+        if not (isinstance(cls, type) and issubclass(cls, BaseHandler)):
+            raise InvalidArguments(f"@handler({name!r}) needs a subclass of BaseHandler, not {cls!r}")
+        known = _registry.get(name)
+        if known and not reloaded(known[0], cls):
+            raise InvalidArguments(f"two handlers are named {name!r}: {known[0]!r} and {cls!r}")
+        _registry[name] = (cls, options)
+        return cls
+
+    return register
+
+
+def reloaded(before: Any, after: Any) -> bool:
+    """Whether `after` is `before`, or its new version from a reloaded module, and not another object of that name."""
+    same = (before.__module__, before.__qualname__) == (after.__module__, after.__qualname__)
+    return before is after or (same and "<locals>" not in after.__qualname__)
+
+
+def get_handler(name: str) -> BaseHandler:
+    """A new instance of the handler registered under `name`."""
+    if name not in _registry:
+        raise HandlerNotFoundError(name)
+    return _registry[name][0]()
+
+
+async def stored_task(
+    client: Client, name: str, source: str | None, *, defaults: bool = False, how: str = ""
+) -> Task[..., Any, Any]:
+    """The task of that name. It takes any arguments and has the options that its worker stored; if no worker did,
+    `defaults` allows default options instead of an error. `how` ends the error message: what the user can do."""
+    wanted = task_name(name, "a task's name")
+    found = await client.perform(tasks.find(wanted))
+    if found is None and not defaults:
+        known = await client.perform(tasks.names())
+        near = difflib.get_close_matches(name, known, 1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise InvalidArguments(f"no worker has registered a task named {name!r} in this database{meant}{how}")
+    if found is not None and found.source_derived and source is None:
+        raise InvalidArguments(
+            f"task {name!r} derives its source from its arguments, which needs the task's code: give --app, or name the"
+            " source with --source"
+        )
+
+    async def elsewhere(params: dict[str, Any]) -> None:
+        """Stands for the task's code, which this process does not have."""
+
+    options = TaskOptions() if found is None else TaskOptions(**from_json(found.options))
+    return Task(client, client.registry.packed, wanted, elsewhere, options, raw=True)
+
+
+async def any_task(client: Client, name: str, source: str | None, arguments: dict[str, Any]) -> Task[..., Any, Any]:
+    """The task of that name: from this process' code, which checks arguments by itself, else as it is stored; then
+    the names of the arguments are checked here, and their values when the job runs."""
+    if name in client.registry.all():
+        return client.get_task(name)
+    task = await stored_task(client, name, source)
+    stored = await client.perform(tasks.find(name))
+    schema = (stored.arguments if stored is not None else None) or {}
+    if missing := [one for one in schema.get("required", []) if one not in arguments]:
+        raise InvalidArguments(f"task {name!r}: {missing[0]} is missing")
+    known = schema.get("properties", {})
+    if schema.get("additionalProperties") is False and (strange := [one for one in arguments if one not in known]):
+        raise InvalidArguments(f"task {name!r}: {strange[0]} is not one of its arguments")
+    return task
 
 
 class Registry:
@@ -43,7 +141,7 @@ class Registry:
     def add(self, task: Task[..., Any, Any]) -> None:
         """Register a task. Raises InvalidArguments if another function has that name already."""
         known = self._tasks.get(task.name)
-        if known is not None and not handlers.reloaded(known.function, task.function):
+        if known is not None and not reloaded(known.function, task.function):
             raise InvalidArguments(f"two tasks are named {task.name!r}: {known.function!r} and {task.function!r}")
         self._tasks[task.name] = task
 
@@ -57,19 +155,19 @@ class Registry:
         return task
 
     def all(self) -> dict[str, Task[..., Any, Any]]:
-        for wanted, options in handlers.registered().items():
+        for wanted, (_, options) in _registry.items():
             if wanted not in self._tasks:
                 self._tasks[wanted] = self._of_handler(wanted, options)
         return self._tasks
 
     def _of_handler(self, wanted: str, options: dict[str, Any]) -> Task[..., Any, Any]:
         async def execute(ctx: Context, params: dict[str, Any]) -> Any:
-            instance = handlers.get_handler(wanted)
+            instance = get_handler(wanted)
             instance._context = ctx
             return await instance.execute(params)
 
-        checked = task_name(wanted, "a handler's name")
-        return Task(self.app, self.packed, checked, execute, task_options(**options), raw=True)
+        name = task_name(wanted, "a handler's name")
+        return Task(self.app, self.packed, name, execute, task_options(**options), raw=True)
 
     def here(self) -> dict[str, Task[..., Any, Any]]:
         """The tasks that a worker of this app runs, by name."""

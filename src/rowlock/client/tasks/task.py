@@ -1,10 +1,10 @@
-"""Tasks: your functions, registered under a name, with the options that their jobs get."""
+"""Tasks: your functions, registered under a name, with the options that their jobs get, and `enqueue`."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
@@ -13,24 +13,20 @@ from pydantic import TypeAdapter
 
 from rowlock.client.context import Context, loose_context
 from rowlock.client.handles.batch import Batch
-from rowlock.client.handles.job import JobHandle, ResultType
-from rowlock.client.tasks.arguments import Arguments, RawArguments, hints_of
-from rowlock.client.tasks.enqueue import (
-    derived_key,
-    derived_source,
-    enqueue_many,
-    enqueue_one,
-    enqueue_one_sync,
-    rows_of_many,
-)
-from rowlock.client.transactions import LeaseKey, parent_in
+from rowlock.client.handles.job import Fresh, JobHandle, ResultType
+from rowlock.client.tasks.arguments import Arguments, RawArguments, derived_key, derived_source, hints_of
+from rowlock.client.transactions import LeaseKey, joined, joined_lease, parent_in
 from rowlock.core.errors import ConfigError, InvalidArguments
-from rowlock.core.job import NewJob
+from rowlock.core.job import Job, NewJob
 from rowlock.core.option_checks import OWN, key_text, task_name
 from rowlock.core.options import FOLLOW_UPS, RunsIn, TaskOptions, Unique, checked
 from rowlock.core.redis_request import check_arguments
-from rowlock.store.engine.ids import valid_id
-from rowlock.store.jobs.insert import NewRow
+from rowlock.store.engine import callers_connection
+from rowlock.store.engine.ids import new_id, valid_id
+from rowlock.store.engine.operation import Operation
+from rowlock.store.jobs import enqueue
+from rowlock.store.jobs.enqueue import NewRow
+from rowlock.store.read import job_rows
 
 if TYPE_CHECKING:
     from rowlock.client.client import Client
@@ -41,6 +37,8 @@ C = TypeVar("C")  # what calling the task as a function returns: R, or a corouti
 # Makes the text of a follow-up that a job's row carries, from its task and the name of the one argument that it takes.
 Pack = Callable[[Any, str], str]
 OF_ONE_CALL = ("key", "job_id", "connection")  # arguments of `using` that are for one enqueue only
+MOST_COUNTED = 100  # pairs of queue and task; the jobs of all others are counted under `other`
+OTHER = ("other", "other")
 
 
 class Task(Generic[P, R, C]):
@@ -112,33 +110,121 @@ class Task(Generic[P, R, C]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Create a job with these arguments. On return it is committed, or part of the transaction that is open."""
-        row, new = self._job(args, kwargs)
-        return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"))
+        return await self._create(*self._job(args, kwargs))
 
     async def enqueue_under(self, job_id: str, lease: LeaseKey | None, arguments: Mapping[str, Any]) -> JobHandle[R]:
         """Create a job as a child of the running job `job_id`. `lease` is that of the job's attempt, or None if the
         enqueue joins a transaction: LeaseLost is raised if it is lost."""
         row, new = self._job((), arguments, job_id)
-        return await enqueue_one(self.app, row, new, self.result_type, self._given.get("connection"), lease)
+        return await self._create(row, new, lease)
+
+    async def _create(
+        self, row: NewRow, new: NewJob, must_hold: LeaseKey | None = None, in_span: bool = False
+    ) -> JobHandle[R]:
+        """Create one job: on the connection that `using` gave, in the transaction that the code is in, or in a new one.
+        `must_hold` is the lease of the attempt that creates the job: LeaseLost is raised if that is lost. If traces are
+        on, the enqueue is a span, which adds its traceparent to the options."""
+        app, connection = self.app, self._given.get("connection")
+        if app.traces is not None and not in_span:  # asked first: a `with` that does nothing takes 3 % of an enqueue
+            with app.sending(new, 1) as new:
+                return await self._create(row, new, must_hold, in_span=True)
+        place = await app.place(connection)
+        if must_hold is None and _is_one_insert(row, new):
+            job_id = new_id()
+            await place.run(enqueue.enqueue([(job_id, row.args)], new))
+        else:
+            lease = must_hold or (joined_lease(app) if connection is None else None)
+            ((job_id, created),) = await place.run(_creation(row, new, lease, must_hold is not None))
+            if not created:
+                older = await place.run(job_rows.get(job_id))  # None if it was pruned: its id or key is still taken
+                return JobHandle(app, job_id, older, self.result_type, created=False)
+        app.enqueued.add(new.queue, new.task, 1)
+        return JobHandle(app, job_id, (row.args, new, row.source), self.result_type)
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` for code without an event loop."""
         row, new = self._job(args, kwargs)
-        return enqueue_one_sync(self.app, row, new, self.result_type, self._given.get("connection"))
+        app, connection = self.app, self._given.get("connection")
+        if connection is None:
+            if joined(app) is not None:
+                raise InvalidArguments(
+                    "inside a transaction of the app, await enqueue(): its connection is not this thread's"
+                )
+            return app.run_sync(self._create(row, new))
+        with app.sending(new, 1) as new:
+            if _is_one_insert(row, new):
+                job_id = new_id()
+                callers_connection.run_on_sync(connection, enqueue.enqueue([(job_id, row.args)], new), app.clock)
+            else:
+                ((job_id, created),) = callers_connection.run_on_sync(connection, _creation(row, new), app.clock)
+                if not created:
+                    older = callers_connection.run_on_sync(connection, job_rows.get(job_id), app.clock)
+                    return JobHandle(app, job_id, older, self.result_type, created=False)
+            app.enqueued.add(new.queue, new.task, 1)
+            return JobHandle(app, job_id, (row.args, new, row.source), self.result_type)
 
     async def enqueue_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[JobHandle[R]]:
         """Create many jobs in one statement: all of them, or none if there is an error."""
         if self._given.get("job_id"):
             raise InvalidArguments("job_id= is the id of a single job; enqueue_many cannot use it")
+        self._check_enqueueable()
+        app, new = self.app, _child(self.shared(), parent_in(self.app))
+        rows = self._rows(arguments, self._given.get("key"), self._source if callable(self._source) else new.source)
+        if not rows:
+            return []
+        with app.sending(new, len(rows)) as new:
+            place = await app.place(self._given.get("connection"))
+            if new.unique is None and new.batch_id is None and all(row.source == new.source for row in rows):
+                alike = [(new_id(), row.args) for row in rows]
+                await place.run(enqueue.enqueue(alike, new))
+                app.enqueued.add(new.queue, new.task, len(alike))
+                return [JobHandle(app, job_id, (args, new, new.source), self.result_type) for job_id, args in alike]
+            rows = [row._replace(id=new_id()) for row in rows]
+            found = await place.run(enqueue.enqueue_rows(rows, new, joined_lease(app)))
+            app.enqueued.add(new.queue, new.task, sum(created for _, created in found))
+            shown: dict[str, Job | Fresh] = {row.id: (row.args, new, row.source) for row in rows}
+            if older := sorted({job_id for job_id, _ in found} - shown.keys()):
+                shown |= {job.id: job for job in await place.run(job_rows.by_ids(older))}
+            return [JobHandle(app, job_id, shown.get(job_id), self.result_type, created) for job_id, created in found]
+
+    def _rows(self, given: Sequence[Mapping[str, Any]], key: Any, source: Any) -> list[NewRow]:
+        """The rows of many jobs, one for each mapping of arguments; `key` and `source` may be functions of these."""
+        if key is not None and not callable(key):
+            key_text(key)
+            raise InvalidArguments(
+                "enqueue_many needs key= as a function of the arguments:"
+                " one fixed key would make all jobs but the first duplicates"
+            )
+        derives = callable(source) or key is not None
+        rows: list[NewRow] = []
+        for number, kwargs in enumerate(given):
+            try:
+                if not isinstance(kwargs, Mapping) or not _has_names(kwargs):
+                    raise InvalidArguments(f"must be a mapping of argument names, not {kwargs!r:.100}")
+                if not derives:
+                    rows.append(NewRow("", self.arguments.pack((), kwargs), None, source))
+                    continue
+                text, seen = self.arguments.pack_seen(kwargs)
+                own_key = None if key is None else derived_key(self.name, key, seen)
+                own_source = derived_source(self.name, source, seen) if callable(source) else source
+                rows.append(NewRow("", text, own_key, own_source))
+            except InvalidArguments as error:
+                raise InvalidArguments(f"item {number}: {error}") from None
+        return rows
+
+    def _check_enqueueable(self) -> None:
+        """Refuse a task of Rowlock itself, and a job for Redis that no bridge would ever publish."""
         if self._is_own:
             task_name(self.name, "the task to enqueue")
-        if self.options.runs_on is not None:
-            _check_redis(self.name, self.app.settings.redis.url, self._given)
-        new, source = _child(self.shared(), parent_in(self.app)), self._source
-        rows = rows_of_many(
-            self.name, arguments, self.arguments, self._given.get("key"), source if callable(source) else new.source
-        )
-        return await enqueue_many(self.app, rows, new, self.result_type, self._given.get("connection"))
+        if self.options.runs_on is None:
+            return
+        if self.app.settings.redis.url is None:
+            raise ConfigError(
+                f"task {self.name!r} runs on Redis, and no Redis is configured: set redis.url in the config file"
+                " or ROWLOCK_REDIS__URL"
+            )
+        if self._given.get("timeout") is not None:
+            raise InvalidArguments(f"timeout= is not supported behind Redis: task {self.name!r} has runs_on='redis'")
 
     # --- options
 
@@ -157,10 +243,8 @@ class Task(Generic[P, R, C]):
     ) -> tuple[NewRow, NewJob]:
         """A new job in two parts: what is its own (arguments, key, source, and an id if `using` gave one), and the
         options that it shares with all jobs of the task."""
-        if self._is_own:
-            task_name(self.name, "the task to enqueue")
-        if self.options.runs_on is not None:
-            _check_redis(self.name, self.app.settings.redis.url, self._given)
+        if self._is_own or self.options.runs_on is not None:
+            self._check_enqueueable()
         text, given = self.arguments.pack(args, kwargs), self._given
         new = _child(self._shared or self.shared(), parent or parent_in(self.app))
         source = given.get("source", self.options.source)  # as `_source`, without a call for each enqueue
@@ -264,15 +348,40 @@ def _chosen_id(given: Mapping[str, Any]) -> str:
     return job_id
 
 
-def _check_redis(task: str, redis_url: str | None, given: Mapping[str, Any]) -> None:
-    """Refuse to enqueue a job for Redis while no Redis is configured: no bridge would ever publish it."""
-    if redis_url is None:
-        raise ConfigError(
-            f"task {task!r} runs on Redis, and no Redis is configured: set redis.url in the config file"
-            " or ROWLOCK_REDIS__URL"
-        )
-    if given.get("timeout") is not None:
-        raise InvalidArguments(f"timeout= is not supported behind Redis: task {task!r} has runs_on='redis'")
+def _is_one_insert(row: NewRow, new: NewJob) -> bool:
+    """Whether an INSERT is all that a new job needs: it has no id of the caller's, no key and no batch."""
+    return not row.id and row.key is None and new.batch_id is None
+
+
+def _creation(
+    row: NewRow, new: NewJob, lease: LeaseKey | None = None, must_hold: bool = False
+) -> Operation[list[enqueue.NewOrOlder]]:
+    """The operation that creates a job for which an INSERT is not all."""
+    if row.id:
+        return enqueue.enqueue_once(row.id, row.args, new, row.key, lease, must_hold)
+    return enqueue.enqueue_rows([row._replace(id=new_id())], new, lease, must_hold)
+
+
+def _has_names(arguments: Mapping[Any, Any]) -> bool:
+    return {str}.issuperset(map(type, arguments)) or all(isinstance(name, str) for name in arguments)
+
+
+class Enqueued:
+    """The number of jobs that this process has enqueued, for each queue and task; `/metrics` shows it."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def add(self, queue: str, task: str, number: int) -> None:
+        """Count jobs that a statement has inserted. If its transaction is rolled back later, they stay counted."""
+        key = (queue, task)
+        if key not in self._counts and len(self._counts) >= MOST_COUNTED:
+            key = OTHER
+        self._counts[key] = self._counts.get(key, 0) + number
+
+    def samples(self) -> Mapping[str, Iterable[Any]]:
+        """The numbers now. Another thread may ask."""
+        return {"rowlock_jobs_enqueued_total": sorted(self._counts.copy().items())}
 
 
 AsyncTask: TypeAlias = Task[P, R, Coroutine[Any, Any, R]]

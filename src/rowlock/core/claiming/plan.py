@@ -129,7 +129,6 @@ class Plan:
     # --- what to do
 
     def next(self, slots: Fill, now: float) -> Action:
-        """The next thing to do."""
         room = self._room(slots, now)
         if self._resting and now >= self._poll_at and room > 0 and not self.sources.waiting:
             return Peek(self.ranges["every"].served)

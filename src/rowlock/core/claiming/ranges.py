@@ -84,7 +84,7 @@ class Range(NamedTuple):
     most: int = 1_000_000
 
 
-class _Job(Protocol):
+class HasPosition(Protocol):
     """A job that was found or claimed."""
 
     @property
@@ -97,8 +97,7 @@ class _Job(Protocol):
     def source(self) -> str | None: ...
 
 
-def position_of(job: _Job) -> Position:
-    """Where a job stands."""
+def position_of(job: HasPosition) -> Position:
     return Position(job.queue, job.task, job.priority, job.source or PLAIN)
 
 
@@ -187,7 +186,7 @@ class Ranges:
 
 
 def _time_of(job_id: str) -> int:
-    """The time in a UUIDv7, in ms; of another id any number. SQLite also stores an id that is none."""
+    """The time in a UUIDv7, in ms; of another id any number. SQLite also stores ids that aren't UUIDs."""
     try:
         return int(job_id[:8] + job_id[9:13], 16)
     except ValueError:

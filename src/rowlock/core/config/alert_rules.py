@@ -1,14 +1,14 @@
-"""Alert rules as the config has them: their kinds, their keys, and the errors of wrong ones."""
+"""Alert rules, as the config has them: reads and checks them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rowlock.core.durations import parse_duration
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.policy import DAY
+from rowlock.core.times import parse_duration
 
 
 class AlertKind(NamedTuple):
@@ -27,9 +27,7 @@ KINDS: dict[str, AlertKind] = {
     "dead": AlertKind("tasks", 0.0),  # more than `above` jobs of a task became dead in the last `within`
     "no_worker": AlertKind("queues", None, hold=60.0),  # no live worker serves a queue, or none lives at all
     "breaker_open": AlertKind("sources", None),  # the breaker of a source is open
-    "missed_ticks": AlertKind(
-        "schedules", 60.0, seconds=True
-    ),  # a tick is due for longer than `above` and was not fired
+    "missed_ticks": AlertKind("schedules", 60.0, seconds=True),  # a tick was not fired, `above` after it was due
 }
 
 
@@ -51,17 +49,23 @@ def parse_rules(given: object, repeat: float = 3600.0) -> tuple[AlertRule, ...]:
     """Rules by name, as a config file has them. Raises InvalidArguments with the rule and the key."""
     if not isinstance(given, Mapping):
         raise InvalidArguments("must be a mapping of rules, such as hanging: {when: running_seconds, above: 5m}")
-    return tuple(_rule(name, settings, repeat) for name, settings in given.items())
+    rules = []
+    for name, settings in given.items():
+        try:
+            rules.append(_rule(name, settings, repeat))
+        except InvalidArguments as error:
+            raise InvalidArguments(f"rule {name!r}: {error}") from None
+    return tuple(rules)
 
 
 def _rule(name: object, given: object, repeat: float) -> AlertRule:
     if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
-        raise InvalidArguments(f"rule {name!r}: a name must be text of 1 to 100 printable characters")
+        raise InvalidArguments("a name must be text of 1 to 100 printable characters")
     if not isinstance(given, Mapping):
-        raise InvalidArguments(f"rule {name!r} must have settings such as {{when: queued, above: 10}}, not {given!r}")
+        raise InvalidArguments(f"must have settings such as {{when: queued, above: 10}}, not {given!r}")
     when = given.get("when")
-    if when not in KINDS:
-        raise InvalidArguments(f"rule {name!r}: when must be one of {', '.join(KINDS)}, not {when!r}")
+    if not isinstance(when, str) or when not in KINDS:
+        raise InvalidArguments(f"when must be one of {', '.join(KINDS)}, not {when!r}")
     kind = KINDS[when]
     allowed = ["when", "for", "resolve_after", "repeat", "only"]
     allowed += ["above"] if kind.above is not None else []
@@ -72,42 +76,36 @@ def _rule(name: object, given: object, repeat: float) -> AlertRule:
 
             close = get_close_matches(str(key), allowed, n=1)
             hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(allowed)}"
-            raise InvalidArguments(f"rule {name!r}: no such key for {when}: {key!r}; {hint}")
-
-    def seconds(key: str, otherwise: float, least: float = 0.0) -> float:
-        return _seconds(name, key, given[key], least) if key in given else otherwise
-
-    above = kind.above or 0.0
-    if "above" in given:
-        above = _seconds(name, "above", given["above"], 0.0) if kind.seconds else _number(name, given["above"])
+            raise InvalidArguments(f"no such key for {when}: {key!r}; {hint}")
     return AlertRule(
         name,
         when,
-        above,
-        hold=seconds("for", kind.hold),
-        resolve_after=seconds("resolve_after", 60.0),
-        repeat=seconds("repeat", repeat, 1.0),
-        within=seconds("within", 600.0, 1.0),
-        only=_only(name, given.get("only", ()), kind),
+        _seconds(given, "above", kind.above or 0.0) if kind.seconds else _number(given.get("above", kind.above or 0.0)),
+        hold=_seconds(given, "for", kind.hold),
+        resolve_after=_seconds(given, "resolve_after", 60.0),
+        repeat=_seconds(given, "repeat", repeat, 1.0),
+        within=_seconds(given, "within", 600.0, 1.0),
+        only=_only(given.get("only", ()), kind),
     )
 
 
-def _seconds(rule: str, key: str, value: object, least: float) -> float:
+def _seconds(given: Mapping[str, Any], key: str, default: float, least: float = 0.0) -> float:
+    value = given.get(key, default)
     found = parse_duration(value) if isinstance(value, str) else value
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not least <= found <= 366 * DAY:
         wanted = f"{key} must be a time such as 30, 30s, 5m or 2h"
-        raise InvalidArguments(f"rule {rule!r}: {wanted}{f', at least {least:g} s' if least else ''}, not {value!r}")
+        raise InvalidArguments(f"{wanted}{f', at least {least:g} s' if least else ''}, not {value!r}")
     return float(found)
 
 
-def _number(rule: str, value: object) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise InvalidArguments(f"rule {rule!r}: above must be a number from 0, not {value!r}")
+        raise InvalidArguments(f"above must be a number from 0, not {value!r}")
     return float(value)
 
 
-def _only(rule: str, value: object, kind: AlertKind) -> tuple[str, ...]:
+def _only(value: object, kind: AlertKind) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
-        raise InvalidArguments(f"rule {rule!r}: only must be {kind.subjects}, one or a list, not {value!r}")
+        raise InvalidArguments(f"only must be {kind.subjects}, one or a list, not {value!r}")
     return tuple(names)

@@ -1,38 +1,186 @@
 """The records of all settings: a class for each section of the config file, and `Settings`, which holds them.
 
-The comment beside a field says what it means; docs/reference/settings.md shows the defaults.
+First the kinds of value that a setting can have, and how each is read from a file, a variable or an argument. A
+validator raises a ValueError whose text starts with "must"; load.py puts key, value and place before it. The comment
+beside a field says what it means; docs/reference/settings.md shows the defaults.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from base64 import b64decode
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
+from pydantic import AfterValidator as After
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from pydantic import BeforeValidator as Before
-from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from rowlock.core.config.alert_rules import AlertRule, parse_rules
-from rowlock.core.config.api import ApiSettings
-from rowlock.core.config.values import (
-    DAY,
-    AppPath,
-    Count,
-    Database,
-    Days,
-    Names,
-    Port,
-    Redis,
-    Seconds,
-    SecondsOrZero,
-    Section,
-    Server,
-    from_json,
-    matching,
-    number,
-    seconds,
-)
 from rowlock.core.sources.policy import check_name, check_policy
+from rowlock.core.times import parse_duration
+
+DAY = 86_400  # seconds
+
+
+class Section(BaseModel):
+    """A record of settings: unknown keys are refused, and values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def seconds(value: object) -> object:
+    """30, 0.5, "30s", "5m" or "2h" as seconds."""
+    if not isinstance(value, str):
+        return number(value)
+    found = parse_duration(value)
+    if found is None:
+        raise ValueError("must be seconds, or a number with ms, s, m, h, d or w, such as 30s or 5m")
+    return found
+
+
+def number(value: object) -> object:
+    """Anything but a boolean, which is what YAML makes of yes and no, and which would pass for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number")
+    return value
+
+
+def names(value: object) -> object:
+    """A list, or its text as JSON or with commas: an environment variable has no lists."""
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            raise ValueError("must be a JSON list, or names with commas between them") from None
+    return [name.strip() for name in value.split(",")]
+
+
+def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names or not all(name and name == name.strip() for name in names):
+        raise ValueError("must be one name or more, none of them empty")
+    if len(set(names)) < len(names):
+        raise ValueError("must not have the same name twice")
+    return names
+
+
+def matching(pattern: str, otherwise: str) -> After:
+    """A validator that refuses a text which does not match `pattern`, with the message `otherwise`."""
+
+    def check(text: str) -> str:
+        if not re.match(pattern, text):
+            raise ValueError(otherwise)
+        return text
+
+    return After(check)
+
+
+def time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (LookupError, OSError, ValueError):
+        raise ValueError("must be a time zone such as UTC or Asia/Seoul") from None
+    return name
+
+
+def from_json(value: object, example: str) -> object:
+    """`value`, parsed as JSON if it is text: an environment variable cannot hold a mapping in another way."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError(f"must be JSON such as {example}") from None
+
+
+DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
+Database = Annotated[
+    str, matching("sqlite:///|postgres(ql)?://", "must start with sqlite:/// or postgresql://, as in sqlite:///jobs.db")
+]
+Server = Annotated[str, matching("postgres(ql)?://", "must start with postgresql://")]
+Redis = Annotated[str, matching("(rediss?|unix)://", "must start with redis://, rediss:// (TLS) or unix://")]
+AppPath = Annotated[str, matching(rf"{DOTTED}(:{DOTTED})?\Z", "must be module:attribute or a module")]
+Port = Annotated[int, Before(number), Field(ge=1, le=65_535)]
+Count = Annotated[int, Before(number), Field(ge=1, le=10_000)]
+Rate = Annotated[int, Before(number), Field(ge=1, le=10_000_000)]
+Seconds = Annotated[float, Before(seconds), Field(gt=0, le=DAY, allow_inf_nan=False)]
+SecondsOrZero = Annotated[float, Before(seconds), Field(ge=0, le=DAY, allow_inf_nan=False)]
+Days = Annotated[float, Before(number), Field(ge=0, le=36_500, allow_inf_nan=False)]
+List = Annotated[tuple[str, ...], Before(names)]
+Names = Annotated[List, After(distinct)]
+
+
+class JwtSettings(Section):
+    """Tokens of an identity provider (JWT). `algorithm` counts, not the one that a token's header names."""
+
+    algorithm: Literal["HS256", "RS256"]
+    secret: str | None = Field(default=None, repr=False)  # for HS256
+    jwks: str | None = None  # for RS256: a file, or an https:// URL (http:// on this machine only)
+    issuer: str | None = None
+    audience: str | None = None
+    owner_claim: str = "sub"  # the claim that names the owner whose jobs the token may see
+    operator_claim: str | None = None  # the claim that, if it is true, makes the caller an operator
+
+    @model_validator(mode="after")
+    def _has_its_key(self) -> JwtSettings:
+        needed, other = ("secret", "jwks") if self.algorithm == "HS256" else ("jwks", "secret")
+        if getattr(self, needed) is None or getattr(self, other) is not None:
+            raise ValueError(f"{self.algorithm} needs {needed}, and no {other}")
+        if self.secret is not None and len(self.secret.encode()) < 32:
+            raise ValueError("secret must have 32 bytes or more")
+        return self
+
+
+def _mapping(value: object) -> object:
+    return from_json(value, '{"enabled": true}')
+
+
+class WebhookSettings(Section):
+    """Webhooks: requests to an address that a client of the API named, sent when its job ends. Off unless enabled,
+    because a worker calls addresses that strangers chose."""
+
+    enabled: bool = False
+    hosts: List = ()  # that may be called, also *.example.com; if empty: all public hosts
+    allow_private: bool = False  # also call loopback and private addresses: for tests only
+    queue: str = Field(
+        default="default", min_length=1, max_length=200
+    )  # of the jobs that send; a worker with these settings must serve it
+    max_attempts: Count = 12
+    retry_seconds: Seconds = 5  # before the second attempt; doubled for each further one, up to six hours
+    timeout_seconds: Seconds = 15  # of one attempt
+
+
+BasePath = Annotated[str, matching(r"(/[\w.~-]+)*\Z", "must be empty or such as /rowlock, without a slash at its end")]
+
+
+class ApiSettings(Section):
+    """The job API: where it listens, who may call it, and how often."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Before(number), Field(ge=0, le=65_535)] = 8321
+    base_path: BasePath = ""  # before the path of every route, where a proxy forwards only a part of its paths
+    zone: Annotated[str, After(time_zone)] = "UTC"  # time zone of the times in answers
+    cors_origins: List = ()  # web origins that may call, such as https://example.com
+    allowed_hosts: List = ()  # names of this server (Host header), beside localhost
+    trusted_proxies: List = ()  # addresses whose X-Forwarded-… headers are believed
+    jwt: JwtSettings | None = None
+    body_bytes: Annotated[int, Before(number), Field(ge=1024, le=100_000_000)] = 524_288
+    body_seconds: Seconds = 10  # time limit for a whole request body to arrive
+    idle_seconds: Seconds = 30  # time limit for a request's head, for a pong, and for a client that stops reading
+    argument_depth: Annotated[int, Before(number), Field(ge=1, le=200)] = 32  # how deep arguments may nest
+    jobs_per_owner: Annotated[int, Before(number), Field(ge=1, le=1_000_000)] = 10_000  # unfinished ones
+    requests_per_minute: Rate = 6_000  # with one token
+    address_requests_per_minute: Rate = 60_000  # from one address, whatever tokens; opening a WebSocket counts
+    stranger_requests_per_minute: Rate = 600  # from one address without a valid token
+    metrics_open: bool = False  # /metrics needs no token: open to everybody who can reach the server
+    connections_per_owner: Count = 20  # WebSockets and event streams
+    session_seconds: Seconds = 43_200  # how long a browser stays logged in after a login link
+    webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
+
 
 BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#\\\s]+)*/?$"
 

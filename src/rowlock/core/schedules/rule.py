@@ -79,7 +79,7 @@ class Rule:
 
 
 def parse_rule(text: str, zone: str = "UTC", *, seconds: bool = False) -> Rule:
-    """Read cron (with `seconds` also of six fields), `@daily`, `every 30s`, or `at 2026-03-01T09:00` in that zone."""
+    """Read cron (of six fields with `seconds`), `@daily`, `every 30s`, or `at 2026-03-01T09:00` in that zone."""
     words.check_zone(zone)
     tidy = words.tidy(text)
     if tidy[:5].lower() == "every":
@@ -94,7 +94,7 @@ def parse_rule(text: str, zone: str = "UTC", *, seconds: bool = False) -> Rule:
 
 
 def _second(moment: datetime) -> int:
-    """The second since 1970 in which a moment lies, kept to the years that have ticks."""
+    """The second since 1970 that a moment is in, limited to the years that have ticks."""
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise InvalidArguments(f"{moment!r:.60} is not a datetime with a time zone; give one such as datetime.now(UTC)")
     return min(max((moment - EPOCH) // SECOND, -1), LAST)

@@ -49,7 +49,7 @@ def tidy(text: object) -> str:
     if not tidied:
         raise refused(text, f"is empty; {FORMS}")
     if bad := next((c for c in tidied if not " " <= c <= "~"), ""):
-        raise refused(text, f"has {bad!r} at position {text.index(bad)}; only plain ASCII can stand there")
+        raise refused(text, f"has {bad!r} at position {text.index(bad)}; only plain ASCII is allowed")
     return tidied
 
 
@@ -73,15 +73,14 @@ def check_zone(zone: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a cron rule: what it is called, and what can stand in it."""
+    """One field of a cron rule: its name, and the values that it can have."""
 
     name: str
     low: int
     high: int
-    names: tuple[str, ...] = ()  # the first stands for `low`
+    names: tuple[str, ...] = ()  # the first means `low`
 
     def value(self, text: str) -> int | None:
-        """The number that digits or a name stand for."""
         if text in self.names:
             return self.low + self.names.index(text)
         return int(text) if text.isdigit() and self.low <= int(text) <= self.high else None
@@ -167,7 +166,7 @@ def _fault(field: Field, item: str) -> tuple[str, str]:
         allowed = f"{field.low}–{field.high}" + (f" or {field.names[0]}–{field.names[-1]}" if field.names else "")
         near = [field.nearest(value) if value in wrong else value for value in values]
         why, again = _fault(field, "-".join(near)) if all(near) else ("no idea", "")
-        return f"only {allowed} can stand there", again if why else "-".join(near)
+        return f"only {allowed} are allowed", again if why else "-".join(near)
     numbers = [field.value(value) or 0 for value in values] if base != "*" else [field.low]
     if numbers[-1] < numbers[0]:
         return "the range runs backwards", _around(field, *numbers)
@@ -190,13 +189,15 @@ def _around(field: Field, first: int, last: int) -> str:
 
 
 def macro(text: str) -> str:
-    """The cron rule that an @ word stands for."""
+    """The cron rule of an @ word."""
     if found := MACROS.get(text.lower()):
         return found
     if text.lower().startswith("@every "):
-        raise refused(text, f"is no macro; did you mean {text[1:].lower()!r}?")
+        raise refused(text, f"isn't a macro; did you mean {text[1:].lower()!r}?")
     near = get_close_matches(text.lower(), MACROS, 1, 0.6)
-    raise refused(text, f"is no macro; did you mean {near[0]}?" if near else f"is no macro; known: {', '.join(MACROS)}")
+    raise refused(
+        text, f"isn't a macro; did you mean {near[0]}?" if near else f"isn't a macro; known: {', '.join(MACROS)}"
+    )
 
 
 def interval(text: str) -> int:
@@ -208,7 +209,7 @@ def interval(text: str) -> int:
     if not number or unit not in UNITS:
         letter = unit[:1] if unit[:1] in UNITS and UNIT_WORDS[unit[:1]].startswith(unit.rstrip("s")) else ""
         hint = f"did you mean 'every {number or 1}{letter}'?" if letter else "write 'every 30s', or 5m, 2h, 1d, 1w"
-        raise refused(text, f"is no interval of one number and one unit; {hint}")
+        raise refused(text, f"isn't an interval of one number and one unit; {hint}")
     length = Decimal(number) * UNITS[unit]
     if not 1 <= length <= 366 * DAY:
         raise refused(text, "is not between 1 second and 366 days; the nearest are 'every 1s' and 'every 366d'")
@@ -227,7 +228,9 @@ def moment(text: str) -> datetime:
     """The moment of `at 2026-03-01T09:00`, naive if it has no offset."""
     found = _MOMENT.fullmatch(text.upper().removeprefix("AT "))
     if not found:
-        raise refused(text, "is no date and time; write it as 'at 2026-03-01T09:00:00' or with an offset, +09:00 or Z")
+        raise refused(
+            text, "isn't a date and time; write it as 'at 2026-03-01T09:00:00' or with an offset, +09:00 or Z"
+        )
     *numbers, fraction, offset = found.groups()
     year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
     try:

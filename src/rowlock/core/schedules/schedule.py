@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rowlock.core import option_checks as check
-from rowlock.core.durations import parse_duration
-from rowlock.core.errors import InvalidArguments, seconds
+from rowlock.core.errors import InvalidArguments, seconds, whole
 from rowlock.core.options import JobOptions, checked, names_in
+from rowlock.core.times import parse_duration
 
 if TYPE_CHECKING:
     from rowlock.core.schedules.rule import Rule
@@ -57,7 +57,7 @@ def ticks_to_fire(
     rule: Rule, first: datetime, until: datetime, now: datetime, missed: Missed, on_time: timedelta
 ) -> list[datetime]:
     """The ticks from `first` up to `until` that fire now, oldest first. A tick that is less than `on_time` late is not
-    missed: it fires, whatever `missed` says about older ones."""
+    missed: it fires, whatever `missed` is."""
     window = max(on_time, timedelta(seconds=missed.window))
     due = _last(rule, max(first, now - on_time) - SECOND, until, MOST_MISSED)
     punctual = [tick for tick in due if now - tick < on_time]
@@ -110,7 +110,7 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
             raise InvalidArguments(f"give {one} or {other}, not both")
     options = {key: given[key] for key in jobs if key in given}
     if given.get("max_retry") is not None:
-        options["max_attempts"] = _whole("max_retry", given["max_retry"], 0) + 1  # the first run is not a retry
+        options["max_attempts"] = whole(given["max_retry"], "max_retry", 0) + 1  # the first run is not a retry
     timeout = options.get("timeout", given.get("timeout_seconds"))
     if timeout is not None:
         options["timeout"] = span(timeout, "timeout")
@@ -122,7 +122,7 @@ def rule_of(given: Mapping[str, Any]) -> tuple[Rule, Missed]:
     _one_of("seconds", given.get("seconds", False), (False, True))
     _one_of("overlap", given.get("overlap", "allow"), ("allow", "skip"))
     kind = _one_of("missed", given.get("missed", "latest"), ("latest", "skip", "all"))
-    most = _whole("missed_most", given.get("missed_most", 100), 1)
+    most = whole(given.get("missed_most", 100), "missed_most", 1)
     if most > MOST_MISSED:
         raise InvalidArguments(f"missed_most must be at most {MOST_MISSED}, not {most}")
     window = span(given.get("missed_window", 3600), "missed_window")
@@ -171,7 +171,9 @@ def _rule(given: Mapping[str, Any]) -> Rule:
         raise InvalidArguments(f"needs one of cron, every and at; given: {', '.join(ways) or 'none'}")
     value = given[ways[0]]
     if ways[0] == "every":
-        value = f"every {_seconds(value)}s" if isinstance(value, timedelta) else f"every {value}"
+        if isinstance(value, timedelta):
+            value = f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
+        value = f"every {value}"
     elif ways[0] == "at":
         value = f"at {value.isoformat() if isinstance(value, datetime) else value}"
     if not isinstance(value, str):
@@ -179,18 +181,7 @@ def _rule(given: Mapping[str, Any]) -> Rule:
     return parse_rule(value, given.get("zone", "UTC"), seconds=given.get("seconds", False))
 
 
-def _seconds(span: timedelta) -> str:
-    """The seconds of a timedelta as text, without trailing zeros."""
-    return f"{span.total_seconds():.6f}".rstrip("0").rstrip(".")
-
-
 def _one_of(what: str, value: Any, known: tuple[Any, ...]) -> Any:
     if value not in known:
         raise InvalidArguments(f"{what} must be one of {', '.join(map(str, known))}, not {value!r}")
-    return value
-
-
-def _whole(what: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArguments(f"{what} must be a whole number from {least}, not {value!r}")
     return value

@@ -11,7 +11,9 @@ import math
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-UNLIMITED = 2**31 - 1
+from rowlock.core.errors import LARGEST
+
+UNLIMITED = LARGEST
 
 Why = Literal["disabled", "paused", "breaker", "probe", "saturated", "class", "rate"]
 Fault = Literal["source", "refusal"]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rowlock.core.errors import InvalidArguments
+from rowlock.core.errors import InvalidArguments, whole
 from rowlock.core.sources.admission import UNLIMITED, class_of
 
 HIGHEST_RATE = 1e9  # per minute
@@ -82,9 +82,7 @@ def check_policy(name: str, changes: dict[str, object]) -> dict[str, float | int
 def _limit(what: str, value: object, least: int = 0) -> int:
     if value == "unlimited" and least == 0:
         return UNLIMITED
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= UNLIMITED:
-        raise InvalidArguments(f"{what} must be a whole number from {least}, not {value!r}")
-    return value
+    return whole(value, what, least)
 
 
 def _from_one(what: str, value: object) -> int:

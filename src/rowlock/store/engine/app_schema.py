@@ -19,7 +19,7 @@ FILE = re.compile(r"(\d+)_(\w+)\.sql")
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class AppMigration:
     """One numbered file."""
 
     number: int
@@ -38,12 +38,12 @@ class Migrations:
     app: str
     folder: str | Path
 
-    def files(self, engine: str) -> tuple[File, ...]:
+    def files(self, engine: str) -> tuple[AppMigration, ...]:
         """The files of an engine, in order."""
         folder = Path(self.folder) / engine
         if not folder.is_dir():
             raise ConfigError(f"the migrations of {self.app!r} have no folder {folder}")
-        found: dict[int, File] = {}
+        found: dict[int, AppMigration] = {}
         for path in sorted(folder.glob("*.sql")):
             match = FILE.fullmatch(path.name)
             if match is None:
@@ -51,7 +51,7 @@ class Migrations:
             number = int(match[1])
             if number in found:
                 raise ConfigError(f"{path}: there are two migrations with the number {number}")
-            found[number] = File(number, path.stem, path.read_text("utf-8"))
+            found[number] = AppMigration(number, path.stem, path.read_text("utf-8"))
         return tuple(found[number] for number in sorted(found))
 
 
@@ -68,16 +68,16 @@ async def prepare(store: Store, migrations: Migrations, migrate: bool | None) ->
     )
 
 
-async def pending(store: Store, migrations: Migrations) -> list[File]:
+async def pending(store: Store, migrations: Migrations) -> list[AppMigration]:
     """The files that are not yet applied to the database."""
     return _not_in(await store.run(_applied(migrations.app)), migrations.files(store.engine))
 
 
-def _not_in(applied: set[int], files: tuple[File, ...]) -> list[File]:
+def _not_in(applied: set[int], files: tuple[AppMigration, ...]) -> list[AppMigration]:
     return [file for file in files if file.number not in applied]
 
 
-def script(target: Dialect, migrations: Migrations, missing: list[File]) -> str:
+def script(target: Dialect, migrations: Migrations, missing: list[AppMigration]) -> str:
     """The missing migrations as SQL for a DBA to run: `rowlock migrate --sql`."""
     app = migrations.app.replace("'", "''")
     return "\n".join(
@@ -109,5 +109,5 @@ def _lock() -> Steps[None]:
 
 
 @operation()
-def _mark(app: str, file: File) -> Steps[None]:
+def _mark(app: str, file: AppMigration) -> Steps[None]:
     yield Call("mark_app_migration", app=app, number=file.number, name=file.name)

@@ -18,8 +18,8 @@ from functools import cache
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from rowlock.core.clock import FakeClock
 from rowlock.core.errors import InvalidArguments, KeyConflict, SchemaError
+from rowlock.core.times import FakeClock
 from rowlock.store.engine.dialects import POSTGRES
 from rowlock.store.engine.operation import Call, Operation, Row, drive, drive_awaiting, row_maker
 from rowlock.store.engine.statements import Query, bind, load

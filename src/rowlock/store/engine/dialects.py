@@ -61,11 +61,6 @@ def _sqlite_row(alias: str, columns: list[tuple[str, str]]) -> str:
     return f"(SELECT {', '.join(f':{name} AS {name}' for name, _ in columns)}) AS {alias}"
 
 
-def _alias(inside: str) -> tuple[str, str]:
-    alias, _, expression = inside.partition(", ")
-    return alias, expression
-
-
 POSTGRES = Dialect(
     "postgres",
     "rowlock.",
@@ -100,13 +95,6 @@ CREATE TABLE IF NOT EXISTS rowlock.schema_files (
         "computed": lambda x: x,
         "greatest": lambda x: f"greatest({x})",
         "class": lambda x: f"split_part({x}, ':', 1)",
-        "end_order": lambda _: "id",
-        "holds": lambda x: "strpos(CAST({} AS text), {}) > 0".format(*_alias(x)),
-        # Compared as JSON and not as text: converting an escape such as \\u0000 to text is an error.
-        "contains": lambda x: (
-            "EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof({0}) WHEN 'array' THEN {0} END) one"
-            " WHERE one.value::text IN ({1}, {2}))".format(*x.split(", "))
-        ),
     },
     rows=_postgres_rows,
     row=_postgres_row,
@@ -143,12 +131,6 @@ CREATE TABLE IF NOT EXISTS rowlock_schema_files (
         "computed": lambda x: f"+{x}",
         "greatest": lambda x: f"max({x})",
         "class": lambda x: f"substr({x}, 1, instr({x} || ':', ':') - 1)",
-        "end_order": lambda _: "rowid",
-        "holds": lambda x: "instr({}, {}) > 0".format(*_alias(x)),
-        "contains": lambda x: (
-            "EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid({0}) THEN {0} ELSE '[]' END)"
-            " WHERE value IN ({1} ->> '$', {2} ->> '$'))".format(*x.split(", "))
-        ),
     },
     rows=_sqlite_rows,
     row=_sqlite_row,

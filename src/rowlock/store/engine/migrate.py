@@ -13,163 +13,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import resources
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
-from rowlock.core.errors import SchemaError, UnreleasedSchema
+from rowlock.core.errors import SchemaError, StoreError, UnreleasedSchema
 from rowlock.store.engine.dialects import POSTGRES, Dialect
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One numbered file."""
-
-    number: int
-    name: str
-    sql: str
-    breaking: bool
-
-    @property
-    def title(self) -> str:
-        """Its name for people, as its file has it."""
-        return f"{self.number:04d}_{self.name}"
-
-
-@dataclass(frozen=True)
-class File:
-    """A file of views or functions."""
-
-    title: str  # its path in the engine's folder
-    sql: str
-
-    @cached_property
-    def checksum(self) -> str:
-        """What the database remembers of its text."""
-        return hashlib.sha256(self.sql.encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """What this code brings for one engine, in the order in which it is applied."""
-
-    migrations: tuple[Migration, ...]
-    files: tuple[File, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What a database has."""
-
-    migrations: dict[int, bool] = field(default_factory=dict)  # number -> is it breaking?
-    files: dict[str, str] = field(default_factory=dict)  # title -> checksum
-    first: str | None = None  # the name of migration 1
-
-
-@cache
-def schema(engine: str) -> Schema:
-    """The schema of this version for an engine."""
-    return read(resources.files("rowlock.store").joinpath("schema", engine))
-
-
-def read(folder: Traversable) -> Schema:
-    """The schema in a folder: numbered files, views.sql and functions/*.sql."""
-    migrations, files = [], []
-    for path, file in _sql_files(folder, ""):
-        text = file.read_text("utf-8")
-        if file.name[0].isdigit():
-            number, _, name = file.name[:-4].partition("_")
-            migrations.append(Migration(int(number), name, text, text.startswith("-- breaking")))
-        else:
-            files.append(File(path, text))
-    return Schema(
-        tuple(sorted(migrations, key=lambda migration: migration.number)),
-        tuple(sorted(files, key=lambda file: file.title)),
-    )
-
-
-def _sql_files(folder: Traversable, path: str) -> Iterable[tuple[str, Traversable]]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _sql_files(entry, f"{path}{entry.name}/")
-        elif entry.name.endswith(".sql"):
-            yield f"{path}{entry.name}", entry
-
-
-def pending(dialect: Dialect, applied: Applied) -> list[Migration]:
-    """The migrations of this code that the database does not have."""
-    return [migration for migration in schema(dialect.name).migrations if migration.number not in applied.migrations]
-
-
-def changed(dialect: Dialect, applied: Applied) -> list[File]:
-    """The files of views and functions whose text the database does not have. After a migration all of them are applied
-    again: it may have dropped something of theirs."""
-    if applied.migrations.keys() - {migration.number for migration in schema(dialect.name).migrations}:
-        return []
-    files = schema(dialect.name).files
-    if pending(dialect, applied):
-        return list(files)
-    return [file for file in files if applied.files.get(file.title) != file.checksum]
-
-
-def titles(migrations: Iterable[Migration], files: Iterable[File]) -> list[str]:
-    """What people see of them."""
-    return [*(migration.title for migration in migrations), *(file.title for file in files)]
-
-
-def check(dialect: Dialect, applied: Applied, where: str) -> None:
-    """Refuse a schema that this code cannot use."""
-    refuse_unreleased(dialect, applied, where)
-    known = {migration.number for migration in schema(dialect.name).migrations}
-    if breaking := sorted(number for number, flag in applied.migrations.items() if flag and number not in known):
-        raise SchemaError(
-            f"{where} has migration {breaking[0]}, which this version of Rowlock does not know and cannot work with; "
-            "upgrade rowlock on this machine"
-        )
-    if missing := pending(dialect, applied):
-        state = "has no Rowlock tables" if not applied.migrations else f"lacks migration {missing[0].number}"
-        raise SchemaError(f"{where} {state}; run: rowlock migrate --database URL")
-
-
-def refuse_unreleased(dialect: Dialect, applied: Applied, where: str) -> None:
-    """Refuse a database of a version before 0.1, whose migrations were others under the same numbers."""
-    if applied.first not in (None, schema(dialect.name).migrations[0].name):
-        away = "move the file away" if dialect.is_file else "run DROP SCHEMA rowlock CASCADE"
-        raise UnreleasedSchema(
-            f"{where} was made by an unreleased version of Rowlock, which this version cannot upgrade; nothing was "
-            f"changed. Finish or export its jobs with that version, then use a new database (or {away}) and run: "
-            "rowlock migrate --database URL"
-        )
-
-
-def record(dialect: Dialect, migration: Migration) -> str:
-    """SQL that notes that a migration is applied."""
-    return (
-        f"INSERT INTO {dialect.prefix}migrations (number, name, breaking) VALUES "
-        f"({migration.number}, '{migration.name}', {'TRUE' if migration.breaking else 'FALSE'});\n"
-    )
-
-
-def replace(dialect: Dialect, files: list[File]) -> str:
-    """SQL that applies files of views and functions, and notes it."""
-    table = f"{dialect.prefix}schema_files"
-    notes = "".join(
-        f"INSERT INTO {table} (name, checksum) VALUES ('{file.title}', '{file.checksum}')\n"
-        f"    ON CONFLICT (name) DO UPDATE SET checksum = excluded.checksum, applied_at = excluded.applied_at;\n"
-        for file in files
-    )
-    if dialect.is_file:
-        return "".join(file.sql for file in files) + notes
-    parts = ",\n".join(
-        f"    ARRAY['{kind}', '{name}', '{first}', $sql$\n{sql}$sql$]"
-        for file in files
-        for first, kind, name, sql in _definitions(file)
-    )
-    return REPLACE.replace("%parts%", parts) + notes
-
+from rowlock.store.engine.store import dialect_of, file_of, redact
 
 # A view or function is replaced, so that it keeps its rights and sessions that use it go on. If PostgreSQL refuses,
 # because its columns, its parameters or its result have changed, it is dropped and created again with the same rights.
@@ -264,7 +119,195 @@ DEFINITION = re.compile(
 )
 
 
-def _definitions(file: File) -> list[tuple[str, str, str, str]]:
+async def applied(url: str) -> tuple[Dialect, Applied]:
+    """The engine's dialect, and what the database has."""
+    dialect = dialect_of(url)
+    if dialect.is_file:
+        return dialect, _in_file(file_of(url))
+    async with connected(url, "cannot open") as connection:
+        return dialect, await applied_in_postgres(connection)
+
+
+def _in_file(file: Path) -> Applied:
+    import apsw
+
+    if not file.exists():
+        return Applied()
+    try:
+        # Not READONLY: such a connection leaves its -wal and -shm files behind.
+        connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            return applied_in_sqlite(connection)
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        raise StoreError(f"cannot read {file}: {error}") from error
+
+
+@asynccontextmanager
+async def connected(url: str, cannot: str) -> AsyncIterator[Any]:
+    """A connection to a PostgreSQL server for as long as the block runs; `cannot` begins the error if that fails."""
+    from rowlock.store.engine.postgres.connector import dial, place
+    from rowlock.store.engine.postgres.errors import TROUBLE, translate
+
+    try:
+        connection = await dial(url, timeout=10, statement_cache_size=0)  # a pooler may be in between
+        try:
+            yield connection
+        finally:
+            await connection.close()
+    except TROUBLE as error:
+        raise translate(error, f"{cannot} {redact(url)}", place(url)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered file."""
+
+    number: int
+    name: str
+    sql: str
+    breaking: bool
+
+    @property
+    def title(self) -> str:
+        """Its name for people, as its file has it."""
+        return f"{self.number:04d}_{self.name}"
+
+
+@dataclass(frozen=True)
+class SchemaFile:
+    """A file of views or functions."""
+
+    title: str  # its path in the engine's folder
+    sql: str
+
+    @cached_property
+    def checksum(self) -> str:
+        """What the database remembers of its text."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What this code brings for one engine, in the order in which it is applied."""
+
+    migrations: tuple[Migration, ...]
+    files: tuple[SchemaFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a database has."""
+
+    migrations: dict[int, bool] = field(default_factory=dict)  # number -> is it breaking?
+    files: dict[str, str] = field(default_factory=dict)  # title -> checksum
+    first: str | None = None  # the name of migration 1
+
+
+@cache
+def schema(engine: str) -> Schema:
+    """The schema of this version for an engine."""
+    return read(resources.files("rowlock.store").joinpath("schema", engine))
+
+
+def read(folder: Traversable) -> Schema:
+    """The schema in a folder: numbered files, views.sql and functions/*.sql."""
+    migrations, files = [], []
+    for path, file in _sql_files(folder, ""):
+        text = file.read_text("utf-8")
+        if file.name[0].isdigit():
+            number, _, name = file.name[:-4].partition("_")
+            migrations.append(Migration(int(number), name, text, text.startswith("-- breaking")))
+        else:
+            files.append(SchemaFile(path, text))
+    return Schema(
+        tuple(sorted(migrations, key=lambda migration: migration.number)),
+        tuple(sorted(files, key=lambda file: file.title)),
+    )
+
+
+def _sql_files(folder: Traversable, path: str) -> Iterable[tuple[str, Traversable]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _sql_files(entry, f"{path}{entry.name}/")
+        elif entry.name.endswith(".sql"):
+            yield f"{path}{entry.name}", entry
+
+
+def pending(dialect: Dialect, applied: Applied) -> list[Migration]:
+    """The migrations of this code that the database does not have."""
+    return [migration for migration in schema(dialect.name).migrations if migration.number not in applied.migrations]
+
+
+def changed(dialect: Dialect, applied: Applied) -> list[SchemaFile]:
+    """The files of views and functions whose text the database does not have. After a migration all of them are applied
+    again: it may have dropped something of theirs."""
+    if applied.migrations.keys() - {migration.number for migration in schema(dialect.name).migrations}:
+        return []
+    files = schema(dialect.name).files
+    if pending(dialect, applied):
+        return list(files)
+    return [file for file in files if applied.files.get(file.title) != file.checksum]
+
+
+def titles(migrations: Iterable[Migration], files: Iterable[SchemaFile]) -> list[str]:
+    """What people see of them."""
+    return [*(migration.title for migration in migrations), *(file.title for file in files)]
+
+
+def check(dialect: Dialect, applied: Applied, where: str) -> None:
+    """Refuse a schema that this code cannot use."""
+    refuse_unreleased(dialect, applied, where)
+    known = {migration.number for migration in schema(dialect.name).migrations}
+    if breaking := sorted(number for number, flag in applied.migrations.items() if flag and number not in known):
+        raise SchemaError(
+            f"{where} has migration {breaking[0]}, which this version of Rowlock does not know and cannot work with; "
+            "upgrade rowlock on this machine"
+        )
+    if missing := pending(dialect, applied):
+        state = "has no Rowlock tables" if not applied.migrations else f"lacks migration {missing[0].number}"
+        raise SchemaError(f"{where} {state}; run: rowlock migrate --database URL")
+
+
+def refuse_unreleased(dialect: Dialect, applied: Applied, where: str) -> None:
+    """Refuse a database of a version before 0.1, whose migrations were others under the same numbers."""
+    if applied.first not in (None, schema(dialect.name).migrations[0].name):
+        away = "move the file away" if dialect.is_file else "run DROP SCHEMA rowlock CASCADE"
+        raise UnreleasedSchema(
+            f"{where} was made by an unreleased version of Rowlock, which this version cannot upgrade; nothing was "
+            f"changed. Finish or export its jobs with that version, then use a new database (or {away}) and run: "
+            "rowlock migrate --database URL"
+        )
+
+
+def record(dialect: Dialect, migration: Migration) -> str:
+    """SQL that notes that a migration is applied."""
+    return (
+        f"INSERT INTO {dialect.prefix}migrations (number, name, breaking) VALUES "
+        f"({migration.number}, '{migration.name}', {'TRUE' if migration.breaking else 'FALSE'});\n"
+    )
+
+
+def replace(dialect: Dialect, files: list[SchemaFile]) -> str:
+    """SQL that applies files of views and functions, and notes it."""
+    table = f"{dialect.prefix}schema_files"
+    notes = "".join(
+        f"INSERT INTO {table} (name, checksum) VALUES ('{file.title}', '{file.checksum}')\n"
+        f"    ON CONFLICT (name) DO UPDATE SET checksum = excluded.checksum, applied_at = excluded.applied_at;\n"
+        for file in files
+    )
+    if dialect.is_file:
+        return "".join(file.sql for file in files) + notes
+    parts = ",\n".join(
+        f"    ARRAY['{kind}', '{name}', '{first}', $sql$\n{sql}$sql$]"
+        for file in files
+        for first, kind, name, sql in _definitions(file)
+    )
+    return REPLACE.replace("%parts%", parts) + notes
+
+
+def _definitions(file: SchemaFile) -> list[tuple[str, str, str, str]]:
     """The views and functions in a file: the name of its first one, then kind, name and definition of each."""
     found = [(m[1] or m[4], m[2] or m[5], m[0]) for m in DEFINITION.finditer(file.sql)]
     rest = re.sub(r"--[^\n]*", "", DEFINITION.sub("", file.sql)).strip()

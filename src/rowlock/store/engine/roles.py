@@ -9,7 +9,7 @@ belong to the whole cluster and need CREATEROLE; without it, an administrator ru
 from __future__ import annotations
 
 from rowlock.core.options import columns
-from rowlock.store.engine.schema import connected
+from rowlock.store.engine.migrate import connected
 
 # What each role may call. Names with an underscore are parts of the others, called with the caller's rights.
 CHECKS = ("_refuse", "_shown", "_is_name", "_uuid", "_backoff", "_clock", "_check_task", "_require_read_committed")
@@ -23,11 +23,11 @@ SETTLE_PARTS = (
     "_cut", "_delay", "_readable", "_decide", "_draw", "_has_long_number", "_without_foreign", "_read_follow_up",
     "_add_follow_up", "_end_batches", "_finish", "_tell_end",
     "_make_sources",
-    "_tell_sources", "_settle", "_lease_part", "_elements", "_seconds", "_plain_end",
+    "_tell_sources", "_settle", "_why_not", "_lease_part", "_elements", "_seconds", "_plain_end",
 )  # fmt: skip
 CLAIM_PARTS = (
     "_new_token", "_seen", "_sum_up", "_check_worker", "_promote", "_ready_tasks", "_heads", "_admit", "_take",
-    "_sweep_if_needed", "_probes", "_reclaim_each", "_expire_each", "_end_each",
+    "_sweep_if_needed", "_probes", "_end_rows",
 )  # fmt: skip
 ENQUEUE = ("enqueue", "enqueue_many", *ENQUEUE_PARTS)
 WORKER = (
@@ -47,7 +47,7 @@ READABLE = (
     "schedules", "ticks", "sources", "tasks", "events", "set_aside", "alerts", "migrations", "schema_files",
     "tallies", "rollups", "counters", "queue_samples", "job_logs",
 )  # fmt: skip
-SECRET = ("tokens", "tickets", "login_links", "requests", "webhook_secrets")
+SECRET = ("tokens", "requests", "webhook_secrets")
 UNREADABLE = (
     "job_keys", "event_listeners", "deleted_events", "app_migrations", "webhooks", "webhook_deliveries", "outbox",
     "alert_lease", "alert_messages", "audit", "previews",

@@ -30,50 +30,23 @@ Tokens, all of them:
                              index, and then uses only the index's first column, or another index
     {greatest(a, b)}         the larger one
     {class(x)}               the class of a source: the text before its colon
-
-Only in store/read:
-
-    {job}                    the columns of core.job.Job, from the view `jobs j`; JSON as text
-    {holds(a, b)}            the JSON a, as it is written, has the text b in it
-    {contains(a, b, c)}      the JSON array a has a text, which is b as JSON in ASCII and c as JSON in Unicode
-    {end_order()}            the column of jobs_finished by which the latest ends are found. SQLite gives rowids in the
-                             order of ends; on PostgreSQL it is the id, the nearest that has an index
-    -- part: page(past | n)  a part with parameters: `{part:page(< | 9)}` is its text with `<` for `{past}`, 9 for `{n}`
-    {edge,look}_live         the name of two statements, `edge_live` and `look_live`; `{this}` in their text is `edge`
-                             and `look`
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, NamedTuple
 
-from rowlock.core.clock import FakeClock
-from rowlock.core.job import Job
+from rowlock.core.times import FakeClock
 from rowlock.store.engine.dialects import DIALECTS, Dialect
 
 ROOMS = ("store", "health", "api", "bridge")
 NO_STATEMENTS = ("schema", "static", "vectors", "__pycache__")
-
-# JSON as text: a caller's own connection may parse it, and then a parsed string looks like unparsed text.
-JSON = {"args", "tags", "backoff", "result"}
-JOB_COLUMNS = tuple(field.name for field in fields(Job) if field.name != "unreadable")
-JOB_TIMES = tuple(field.name for field in fields(Job) if "datetime" in str(field.type))
-
-
-def _job(dialect: Dialect) -> str:
-    if dialect.name == "sqlite":  # it has no type for JSON, and the view has done the times already
-        return ", ".join(f"j.{name}" for name in JOB_COLUMNS)
-    of_time = dialect.tokens["time"]
-    return ", ".join(
-        f"CAST(j.{name} AS text)" if name in JSON else of_time(f"j.{name}") if name in JOB_TIMES else f"j.{name}"
-        for name in JOB_COLUMNS
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +56,7 @@ class Query:
     name: str
     sql: str
     binds: tuple[tuple[str, int | None], ...]  # in order: (parameter, None) or (batch parameter, column)
-    is_record: bool = False  # its rows become a record by position (`claimed`, `gate`, {job}), and need no names
+    is_record: bool = False  # its rows become a record by position (`claimed`, `gate`, `job`) and need no names
     has_batch: bool = field(init=False)  # whether there are columns among them
     names: tuple[str, ...] = field(init=False)  # of the parameters alone, in order
     now: int | None = field(init=False)  # the place of the moment among them
@@ -96,10 +69,9 @@ class Query:
         object.__setattr__(self, "now", names.index("now") if "now" in names else None)
 
 
-_RECORD = re.compile(r"\{(?:part:(?:claimed|claiming|gate|read_gate)|job)\}")
-_HEADER = re.compile(r"^-- (name|part): ([\w{},]+)(?: \[(\w+)\]|\((.+)\))?\s*$")
-_SEVERAL = re.compile(r"\{([\w,]+)\}(\w+)")
-_PART = re.compile(r"\{part:(\w+)(?:\(((?:[^{}]|\{(?!part:)[^{}]*\})*)\))?\}")
+_RECORD = re.compile(r"\{part:(?:claimed|claiming|gate|read_gate|job)\}")
+_HEADER = re.compile(r"^-- (name|part): (\w+)(?: \[(\w+)\])?\s*$")
+_PART = re.compile(r"\{part:(\w+)\}")
 _CALL = re.compile(r"\{(\w+)\(")
 _BRACKET = re.compile(r"[()]")
 _COMMENT = re.compile(r"^[ \t]*--.*\n?", re.MULTILINE)
@@ -114,7 +86,6 @@ class SqlText(NamedTuple):
     kind: str  # "name" or "part"
     name: str
     engine: str | None  # None: both engines
-    parameters: str | None
     text: str
 
 
@@ -145,39 +116,22 @@ def _sections_of(text: str) -> Iterator[SqlText]:
         elif found and (found[-1][1] or not line.startswith("--")):
             found[-1][1].append(line)
     for match, lines in found:
-        yield SqlText(match[1], match[2], match[3], match[4], "\n".join(lines).strip())
+        yield SqlText(match[1], match[2], match[3], "\n".join(lines).strip())
 
 
-def _names(header: str) -> list[tuple[str, str]]:
-    """The statements that a header names, each after its first word."""
-    several = _SEVERAL.fullmatch(header)
-    return [(this, this + several[2]) for this in several[1].split(",")] if several else [("", header)]
-
-
-def _include(text: str, parts: dict[str, tuple[list[str], str]]) -> tuple[str, bool]:
-    """The text with each `{part:name}` replaced by the text of that part, the innermost first: an argument may include
-    a part. And whether one of them makes the rows a record."""
-
-    def included(match: re.Match[str]) -> str:
-        parameters, part = parts[match[1]]
-        for parameter, value in zip(parameters, _listed(match[2]), strict=True):
-            part = part.replace(f"{{{parameter}}}", value)
-        return part
-
+def _include(text: str, parts: dict[str, str]) -> tuple[str, bool]:
+    """The text with each `{part:name}` replaced by the text of that part, and whether one of them makes the rows a
+    record."""
     is_record = False
     while _PART.search(text):
         is_record = is_record or _RECORD.search(text) is not None
-        text = _PART.sub(included, text)
-    return text, is_record or _RECORD.search(text) is not None
-
-
-def _listed(text: str | None) -> list[str]:
-    return text.split(" | ") if text else []
+        text = _PART.sub(lambda match: parts[match[1]], text)
+    return text, is_record
 
 
 def fill(text: str, dialect: Dialect) -> str:
     """Replace every token by the dialect's SQL."""
-    text = text.replace("{job}", _job(dialect)).replace("{t}", dialect.prefix)
+    text = text.replace("{t}", dialect.prefix)
     text = _IN.sub(r"{among(SELECT \1.\2 FROM {rows:\1(\2 \3)})}", dialect.leaves_out.sub("", text))
     text = _ROWS.sub(lambda m: (dialect.rows if m[1] == "rows" else dialect.row)(m[2], _columns(m[3])), text)
     begin = 0
@@ -236,16 +190,15 @@ def load(engine: str) -> Statements:
     statements = Statements()
     for section in _sections():
         if section.kind == "name" and section.engine in (None, engine):
-            for this, name in _names(section.name):
-                text, is_record = _include(section.text.replace("{this}", this), found)
-                statements[name] = compile_query(name, text, DIALECTS[engine], is_record=is_record)
+            text, is_record = _include(section.text, found)
+            statements[section.name] = compile_query(section.name, text, DIALECTS[engine], is_record=is_record)
     return statements
 
 
-def parts(engine: str) -> dict[str, tuple[list[str], str]]:
-    """The parts that an engine's statements may include, as they are written: their parameters and their text."""
+def parts(engine: str) -> dict[str, str]:
+    """The parts that an engine's statements may include, as they are written."""
     return {
-        section.name: (_listed(section.parameters), section.text)
+        section.name: section.text
         for section in _sections()
         if section.kind == "part" and section.engine in (None, engine)
     }

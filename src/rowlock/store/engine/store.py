@@ -1,18 +1,18 @@
-"""What the two engines have in common: the `Store` protocol, which everything above uses, its options, and its URLs."""
+"""What the two engines have in common: the `Store` protocol, which everything above uses, its options and its URLs."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
-from rowlock.core.clock import FakeClock
-from rowlock.core.errors import ConfigError
+from rowlock.core.errors import ConfigError, needs
+from rowlock.core.times import FakeClock
 from rowlock.store.engine.dialects import POSTGRES, SQLITE, Dialect
 from rowlock.store.engine.operation import Operation, UserRow
 from rowlock.store.engine.outage import Outage
@@ -21,6 +21,28 @@ from rowlock.store.engine.transactions import Block
 T = TypeVar("T")
 SCHEMES = {"sqlite": SQLITE, "postgresql": POSTGRES, "postgres": POSTGRES}
 SECRET = re.compile(r"([?&](?:ssl)?password)=[^&]*", re.IGNORECASE)
+
+
+async def open_store(url: str, options: StoreOptions | None = None) -> Store:
+    """Open `sqlite:///path` or `postgresql://…`, checked and migrated as its options say."""
+    options = options or StoreOptions()
+    if dialect_of(url).is_file:
+        from rowlock.store.engine.sqlite.store import SqliteStore
+
+        return await SqliteStore.open(url, options)
+    with needs("postgres", "PostgreSQL needs the driver asyncpg"):
+        from rowlock.store.engine.postgres.store import PostgresStore
+    return await PostgresStore.open(url, options)
+
+
+@asynccontextmanager
+async def opened(url: str, options: StoreOptions | None = None) -> AsyncIterator[Store]:
+    """`open_store` as a block."""
+    store = await open_store(url, options)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ from rowlock.store.engine.store import Runs
 from rowlock.store.engine.wake import wake_idle
 from rowlock.store.jobs import cancel, retry
 from rowlock.store.jobs.claim import Undone
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.settle import Keep
 from rowlock.store.read import job_rows, search
 from rowlock.store.read.filter import JobFilter, from_json, to_json
 from rowlock.store.read.search import Counted
-from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE, failing
+from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE, attempt, in_halves
 
 log = logging.getLogger("rowlock.store")
 
@@ -179,17 +179,16 @@ async def cancel_each(store: Runs, ids: Sequence[str], keep: Keep) -> Failed:
 
 async def _failing(store: Runs, action: str, ids: Sequence[str], keep: Keep, tries: int) -> dict[str, str]:
     """The jobs that cannot be changed, with the error of each."""
-    found = await failing(store, ids, lambda part: _try(action, part, keep, tries))
-    for job_id, error in found.items():
+    _, found = await in_halves(ids, lambda part: attempt(store, _try(action, part, keep, tries)))
+    for job_id, error in found:
         log.error("%s cannot be done for job %s, which stays as it is: %s", action, job_id, error)
-    return {job_id: f"{type(error).__name__}: {error}"[:ERROR_LIMIT] for job_id, error in found.items()}
+    return {job_id: f"{type(error).__name__}: {error}"[:ERROR_LIMIT] for job_id, error in found}
 
 
 @operation()
 def _try(action: str, ids: Sequence[str], keep: Keep, tries: int) -> Steps[None]:
     """Raise Undone, which rolls back, if these jobs can be changed."""
-    if ids:
-        yield from change(action, ids, keep, tries)
+    yield from change(action, ids, keep, tries)
     raise Undone
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 from rowlock.core.policy import CANCELLED, Transition
@@ -10,15 +10,15 @@ from rowlock.core.states import Outcome, State
 from rowlock.store import batches
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.wake import wake_to_cancel
-from rowlock.store.jobs.transitions import Keep, attempt_row, finish
+from rowlock.store.jobs.settle import Keep, attempt_row, finish
 
 CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
 
 
 @operation()
-def expire(n: int, keep: Keep, only: str | None = None) -> Steps[int]:
-    """Cancel up to `n` waiting jobs whose `expires_at` has passed; with `only`, one job."""
-    rows = yield Call("overdue", n=n, job_id=only)
+def expire(n: int, keep: Keep, only: Collection[str] | None = None) -> Steps[int]:
+    """Cancel up to `n` waiting jobs whose `expires_at` has passed; with `only`, these among them."""
+    rows = [row for row in (yield Call("overdue", n=n)) if only is None or row.id in only]
     transition = Transition(
         State.CANCELLED,
         Outcome.CANCELLED,
@@ -29,12 +29,6 @@ def expire(n: int, keep: Keep, only: str | None = None) -> Steps[int]:
         touched = yield from finish({row.id: transition for row in rows}, keep)
         yield from batches.end(touched).start()
     return len(rows)
-
-
-@operation()
-def overdue_ids(n: int) -> Steps[list[str]]:
-    """Ids of the jobs that `expire` would cancel next."""
-    return [row.id for row in (yield Call("overdue", n=n))]
 
 
 @operation()

@@ -1,11 +1,10 @@
 -- Cancelling and expiring jobs, in the order of cancel.py.
 
 -- name: overdue
--- Waiting jobs whose `expires_at` has passed; with :job_id, only that job. Jobs that another transaction has locked are
--- skipped: the next sweep finds them.
+-- Waiting jobs whose `expires_at` has passed. Jobs that another transaction has locked are skipped: the next sweep finds
+-- them.
 SELECT id FROM {t}jobs_live j
 WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= {now} AND {part:not_aside}
-  AND CASE WHEN CAST(:job_id AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(:job_id AS text) END
 ORDER BY expires_at
 LIMIT :n
 FOR UPDATE SKIP LOCKED;
@@ -13,7 +12,7 @@ FOR UPDATE SKIP LOCKED;
 -- name: lock_jobs
 -- Live jobs for an operator's cancel, locked in id order. A cancel ends a job that no worker of ours holds at once: it
 -- waits, or its worker is behind Redis and cannot be made to stop.
-SELECT j.id, j.state = 'running' AS running, j.locked_by, coalesce(j.locked_by IN {part:behind_redis}, FALSE) AS published
+SELECT j.id, j.state = 'running' AS running, j.locked_by, j.published IS NOT NULL AS published
 FROM {rows:asked(id uuid)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.id

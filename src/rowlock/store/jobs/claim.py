@@ -55,7 +55,7 @@ def let_go(claimed: Sequence[Claimed]) -> Steps[None]:
 @operation()
 def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claimed | None]:
     """Claim the job with this id; None if it cannot be claimed now."""
-    yield Call("promote_one", job_id=job_id)
+    yield Call("promote_these", asked=[(job_id,)])
     found = yield Call("claimable", job_id=job_id)
     if not found:
         return None
@@ -90,8 +90,12 @@ def in_claim_order(rows: Sequence[Row], token: str, worker: str) -> list[Claimed
 
 
 @operation(single=True, repeatable=True)
-def promote(n: int) -> Steps[tuple[int, float | None]]:
-    """Make up to `n` due jobs claimable; returns how many, and the seconds until the next job is due (None: no job)."""
+def promote(n: int, only: Sequence[str] | None = None) -> Steps[tuple[int, float | None]]:
+    """Make up to `n` due jobs claimable; returns how many, and the seconds until the next job is due (None: no job).
+    With `only`, those among these jobs, and 0 seconds."""
+    if only is not None:
+        yield Call("promote_these", asked=[(job_id,) for job_id in only])
+        return len(only), 0.0
     answer = yield Call("promote", n=n)
     if not (yield from dialect()).moves_in_one_statement:
         answer = yield Call("promoted")
@@ -107,19 +111,6 @@ def peek(served: Sequence[QueueTask]) -> Steps[tuple[bool, float | None]]:
     next job is due: 0 or less if one is, None if there is no job."""
     (found,) = yield Call("peek", lane=served)
     return bool(found.ready), None if found.seconds is None else float(found.seconds)
-
-
-@operation(read=True)
-def due_ids(n: int) -> Steps[list[str]]:
-    """Ids of the due jobs that `promote` would make claimable next."""
-    return [row.id for row in (yield Call("due_ids", n=n))]
-
-
-@operation(single=True, repeatable=True)
-def promote_one(job_id: str) -> Steps[tuple[int, float | None]]:
-    """Make one job claimable if it is due; always returns (1, 0.0), in the form of `promote`."""
-    yield Call("promote_one", job_id=job_id)
-    return 1, 0.0
 
 
 @operation(read=True)

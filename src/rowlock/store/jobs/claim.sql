@@ -1,5 +1,5 @@
 -- Claims of jobs without a source, and making due jobs claimable, in the order of claim.py. For jobs with a source see
--- sources/claim.sql.
+-- sources/claim.sql; workers that call SQL functions claim in schema/postgres/functions/claim.sql.
 --
 -- Claim order is priority, then id. A lane is one range of the claim index: the ready jobs of one queue and one task
 -- between two priorities. Reading by lanes, a worker never reads jobs of tasks that it does not know.
@@ -23,8 +23,10 @@ front.id, front.task, front.queue, front.priority, front.args, front.owner, fron
        front.traceparent, -{seconds_until(front.run_after)}
 
 -- part: leased
--- What every claim writes to a job's row. Each statement adds the start of the attempt, as locked_at and started_at.
+-- What every claim writes to a job's row. Each statement adds the start of the attempt, as locked_at and started_at. A
+-- bridge claims under the name core/redis_request.py: UNREAD.
 state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
+    published = CASE WHEN :worker = 'redis-unread' THEN 'unread' END,
     heartbeat_at = {now}, lease_expires_at = {after(:lease)}, updated_at = {now}
 
 -- part: lanes
@@ -143,10 +145,10 @@ UPDATE rowlock_jobs_live
 SET {part:leased}, locked_at = {now}, started_at = {now}
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
--- name: promote_one
--- Make one job claimable if it is due and no worker has promoted it yet.
+-- name: promote_these
+-- Make these jobs claimable if they are due and no worker has promoted them yet.
 UPDATE {t}jobs_live SET ready = TRUE
-WHERE id = :job_id AND NOT ready AND state <> 'running' AND run_after <= {now};
+WHERE id {in:asked(id uuid)} AND NOT ready AND state <> 'running' AND run_after <= {now};
 
 -- name: claimable
 -- One job, locked, if it may be claimed now, before jobs that come earlier in the order. A job with a source is never

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rowlock.core.errors import LeaseLost
 from rowlock.core.job import NewJob
 from rowlock.store import batches
 from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.wake import wake_idle_after_insert
 from rowlock.store.jobs import keys
-from rowlock.store.jobs.insert import NewRow, add, add_rows
 
 # What an enqueue answers for one job: an id, and whether that job is new. If not, it is an older job that has the id or
 # holds the key.
 NewOrOlder = tuple[str, bool]
+
+
+class NewRow(NamedTuple):
+    """The part of a new job that is not in `NewJob`: what differs between the jobs of one enqueue. An empty `id` means
+    that the enqueue makes one."""
+
+    id: str
+    args: str
+    key: str | None
+    source: str | None
+
+
+def add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
+    """Insert jobs (id, JSON arguments) that share their options, and wake workers."""
+    if len(rows) == 1:
+        yield Call("enqueue_one", id=rows[0][0], args=rows[0][1], **new.parameters)
+    else:
+        yield Call("enqueue", added=rows, **new.parameters)
+    yield from wake_idle_after_insert()
+
+
+def add_rows(rows: Sequence[NewRow], new: NewJob) -> Steps[None]:
+    """Insert jobs that differ in their key, which is taken already, or in their source."""
+    if rows:
+        yield Call("enqueue_rows", added=rows, **new.parameters)
+        yield from wake_idle_after_insert()
 
 
 @operation(single=True, enqueues=True, hot=True, size=lambda rows, new: len(rows))

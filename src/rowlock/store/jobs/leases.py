@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from rowlock.core.errors import StoreError
@@ -10,7 +10,7 @@ from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Lost
 from rowlock.core.policy import decide
 from rowlock.store.engine.operation import Call, Steps, operation
-from rowlock.store.jobs.transitions import Keep, settle_under_fence
+from rowlock.store.jobs.settle import Keep, settle_under_fence
 
 
 class ToSweep(NamedTuple):
@@ -56,10 +56,13 @@ def set_result_file(job_id: str, token: str, uri: str, checksum: str) -> Steps[b
 
 
 @operation()
-def reclaim(draws: Sequence[float], guard: float, keep: Keep, only: str | None = None) -> Steps[list[Settlement]]:
-    """End leases that ran out, one for each jitter value in `draws` at most; with `only`, that of one job. The server
-    must have been up for `guard` seconds, so that an outage does not look like the death of every worker."""
-    lost = [Claimed._make(row) for row in (yield Call("expired", n=len(draws), guard=guard, job_id=only))]
+def reclaim(
+    draws: Sequence[float], guard: float, keep: Keep, only: Collection[str] | None = None
+) -> Steps[list[Settlement]]:
+    """End leases that ran out, one for each jitter value in `draws` at most; with `only`, those of these jobs. The
+    server must have been up for `guard` seconds, so that an outage does not look like the death of every worker."""
+    rows = yield Call("expired", n=len(draws), guard=guard)
+    lost = [Claimed._make(row) for row in rows if only is None or row[0] in only]
     pairs = zip(lost, draws, strict=False)  # draws for which no lease ran out are left over
     settlements = [Settlement(job, decide(job, Lost(worker=job.worker), draw)) for job, draw in pairs]
     if settlements:
@@ -68,12 +71,6 @@ def reclaim(draws: Sequence[float], guard: float, keep: Keep, only: str | None =
             # Nobody else can have had it in between: its row is locked. Without an error it would be tried for ever.
             raise StoreError(f"the lease of job {left[0]} cannot be ended: its row has no lease_token")
     return settlements
-
-
-@operation()
-def lapsed_ids(n: int, guard: float) -> Steps[list[str]]:
-    """The jobs that `reclaim` takes."""
-    return [Claimed._make(row).id for row in (yield Call("expired", n=n, guard=guard))]
 
 
 @operation(read=True)
@@ -85,6 +82,5 @@ def settled_by(job_id: str, token: str) -> Steps[bool]:
 
 @operation(read=True)
 def to_sweep() -> Steps[ToSweep]:
-    """What the next sweep has to do."""
     (found,) = yield Call("to_sweep")
     return ToSweep(bool(found.expired), bool(found.overdue), bool(found.batched), float(found.clock))

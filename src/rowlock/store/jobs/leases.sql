@@ -49,13 +49,9 @@ WHERE id = :id AND lease_token = :token AND state = 'running'
 RETURNING id;
 
 -- part: unread
--- Who holds a job that was published to Redis and of which its worker has sent no message yet: core/redis_request.py.
--- Such a job is running in its table and is shown as queued.
-'redis-unread'
-
--- part: behind_redis
--- Who holds a job that runs behind Redis.
-('redis-unread', 'redis-read')
+-- The job `j` was published to Redis, and its worker has sent no message yet (core/redis_request.py). It is running in
+-- its table, and is shown as queued.
+coalesce(j.published = 'unread', FALSE)
 
 -- part: not_aside
 -- The job `j` is not set aside, or it is time to try it again. A scalar sub-select is one index probe for each row; NOT
@@ -75,12 +71,10 @@ RETURNING id;
 
 -- name: expired
 -- Leases that have expired, by `lease_expires_at` and the database's clock alone. After an outage of the server all
--- leases look expired, so none is returned before the server has been up for :guard seconds. With :job_id, only that
--- job.
+-- leases look expired, so none is returned before the server has been up for :guard seconds.
 SELECT {part:claimed}, lease_token, locked_by
 FROM {t}jobs_live j
 WHERE state = 'running' AND lease_expires_at < {now} AND {part:server_is_up} AND {part:not_aside}
-  AND CASE WHEN CAST(:job_id AS text) IS NULL THEN TRUE ELSE CAST(j.id AS text) = CAST(:job_id AS text) END
 ORDER BY id
 LIMIT :n
 FOR UPDATE SKIP LOCKED;

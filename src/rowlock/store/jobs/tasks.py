@@ -60,5 +60,4 @@ def _task(row: Row) -> StoredTask:
 
 @operation(read=True)
 def names() -> Steps[list[str]]:
-    """The tasks that workers have registered."""
     return [row.name for row in (yield Call("task_names"))]

@@ -50,7 +50,7 @@ class Histogram(NamedTuple):
     wait_seconds: float
 
 
-class Sample(NamedTuple):
+class QueueSample(NamedTuple):
     """How long a queue was in one minute."""
 
     at: datetime
@@ -187,7 +187,7 @@ async def sample(store: Store) -> bool:
         return False
     rows = [
         (queue.name, queue.ready, queue.waiting, queue.running, queue.oldest_ready_seconds)
-        for queue in (await store.run(read_queues())).queues
+        for queue in (await store.run(read_queues(retries=False))).queues
         if queue.name and (queue.ready or queue.waiting or queue.running or queue.paused)
     ]
     if rows:
@@ -206,11 +206,11 @@ def _write_samples(rows: Sequence[tuple[str, int, int, int, float | None]]) -> S
 
 
 @operation(read=True)
-def samples(since: datetime, queue: str | None = None, seconds: int = 60) -> Steps[Mapping[str, list[Sample]]]:
+def samples(since: datetime, queue: str | None = None, seconds: int = 60) -> Steps[Mapping[str, list[QueueSample]]]:
     """How long the queues were in each minute (`seconds` is 60), or at most in each hour (3600), by queue and in the
     order of time. If they are too many, the oldest are left out."""
     statement = "samples" if seconds == 60 else "samples_by_hour"
-    found: dict[str, list[Sample]] = {}
+    found: dict[str, list[QueueSample]] = {}
     for row in reversed((yield Call(statement, since=since, queue=queue, n=MOST_SAMPLES))):
-        found.setdefault(row.queue, []).append(record(Sample, row))
+        found.setdefault(row.queue, []).append(record(QueueSample, row))
     return found

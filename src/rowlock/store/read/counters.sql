@@ -29,9 +29,9 @@ FROM (
 GROUP BY queue, task, run_bucket, wait_bucket
 ORDER BY queue, task;
 
--- part: window(columns)
--- What was counted since :since, of one queue or task if it is given, by minutes or by hours. What is not summed up yet is told by minutes.
-SELECT {columns}, {part:summed}
+-- part: counted
+-- What was counted since :since, of one queue or task if it is given, by minutes or by hours. What isn't summed up yet has
+-- its minute in either case.
 FROM (
     SELECT r.at, r.queue, r.task, r.what, {part:bucketed} FROM {t}rollups r
     WHERE r.seconds = :seconds AND r.at >= :since
@@ -40,30 +40,36 @@ FROM (
     WHERE y.at >= :since) counted
 WHERE CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
   AND CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE task = :task END
-GROUP BY {columns}
 
 -- name: ends_by_queue
 -- For each minute or hour since :since and each queue: how many ended in which way.
-SELECT {time(at)} AS at, queue, what, number FROM (
-    {part:window(at, queue, what)}) found;
+SELECT {time(counted.at)} AS at, queue, what, sum(number) AS number
+{part:counted}
+GROUP BY counted.at, queue, what;
 
 -- name: ends_by_time
 -- For each minute or hour since :since: how many ended in which way.
-SELECT {time(at)} AS at, what, number FROM (
-    {part:window(at, what)}) found;
+SELECT {time(counted.at)} AS at, what, sum(number) AS number
+{part:counted}
+GROUP BY counted.at, what;
 
--- name: {run,wait}_by_time
--- For each minute or hour since :since: how many attempts ran for how long, or how many jobs waited for how long. The end of
--- a job that is no success has no bucket.
-SELECT {time(at)} AS at, {this}_bucket AS bucket, number FROM (
-    {part:window(at, {this}_bucket)}) found
-WHERE {this}_bucket >= 0;
+-- name: run_by_time
+-- For each minute or hour since :since: how many attempts ran for how long.
+SELECT {time(counted.at)} AS at, run_bucket AS bucket, sum(number) AS number
+{part:counted} AND run_bucket >= 0
+GROUP BY counted.at, run_bucket;
+
+-- name: wait_by_time
+-- For each minute or hour since :since: how many jobs waited for how long. Only a success has a bucket.
+SELECT {time(counted.at)} AS at, wait_bucket AS bucket, sum(number) AS number
+{part:counted} AND wait_bucket >= 0
+GROUP BY counted.at, wait_bucket;
 
 -- name: spread_by_queue
 -- For each queue since :since: how many successes ran and waited for how long.
-SELECT queue, run_bucket, wait_bucket, number FROM (
-    {part:window(queue, what, run_bucket, wait_bucket)}) found
-WHERE what = 'succeeded';
+SELECT queue, run_bucket, wait_bucket, sum(number) AS number
+{part:counted} AND what = 'succeeded'
+GROUP BY queue, run_bucket, wait_bucket;
 
 -- name: any_tally
 -- Whether there is something to sum up.

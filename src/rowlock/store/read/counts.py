@@ -90,12 +90,13 @@ def lanes() -> Steps[Lanes]:
     return Lanes(workers, heads, (yield Call("waiting_lanes", n=LOOKS)))
 
 
-def live_queues(found: Lanes, paused: Collection[str]) -> Steps[LiveQueues]:
-    """Count the jobs of each queue that has unfinished jobs, has a worker or is paused."""
+def live_queues(found: Lanes, paused: Collection[str], *, retries: bool = True) -> Steps[LiveQueues]:
+    """Count the jobs of each queue that has unfinished jobs, has a worker or is paused. To find `retries`, rows are
+    read; without them, ready retries count as queued, which takes a tenth of the time on SQLite."""
     counted, oldest, longest = Counter[tuple[str, str]](), dict[str, float](), dict[str, float]()
     ready = sorted({(head.queue, head.task) for head in found.heads})
     each = max(100, min(COUNT_LIMIT, LOOKS // 2 // max(len(ready), 1)))
-    sizes = (yield Call("lane_sizes", lane=ready, n=10 * each, looks=each)) if ready else []
+    sizes = (yield Call("lane_sizes", lane=ready, n=10 * each, looks=each if retries else 0)) if ready else []
     for lane in sizes:
         counted[lane.queue, "queued"] += lane.ready - lane.retries
         counted[lane.queue, "retryable"] += lane.retries
@@ -157,10 +158,10 @@ def unknown_tasks() -> Steps[tuple[UnknownTask, ...]]:
 
 
 @operation(read=True)
-def read_queues() -> Steps[LiveQueues]:
+def read_queues(*, retries: bool = True) -> Steps[LiveQueues]:
     """Queues that have unfinished jobs, have a worker or are paused, at a cost that does not grow with the tables."""
     paused = {row.name for row in (yield Call("paused_queues"))}
-    return (yield from live_queues((yield from lanes()), paused))
+    return (yield from live_queues((yield from lanes()), paused, retries=retries))
 
 
 @operation(read=True)

@@ -59,32 +59,41 @@ SELECT queue, task, -{seconds_until(run_after)} AS age FROM (
     SELECT * FROM plain UNION ALL SELECT * FROM sourced) heads
 LIMIT :n;
 
--- part: first_ready(columns | source | order | most)
--- The first jobs of `lane` that are ready. ORDER BY keeps it on the claim indexes: LIMIT alone may turn into a scan of
--- the table.
-SELECT {columns} FROM {t}jobs_live j
-            WHERE j.ready AND j.source {source} AND j.queue = lane.queue AND j.task = lane.task
-            ORDER BY {order} LIMIT {most}
-
--- part: lane_size(source | order)
--- What lane_sizes answers, for the jobs without a source or for those with one.
+-- name: lane_sizes
+-- For each lane: how many jobs are ready, up to :n; and of its first :looks, how many are retries and the longest time one
+-- has been claimable; each without and with a source. The first is read off the index, the others need the rows. ORDER BY
+-- keeps it on the claim indexes: LIMIT alone may turn into a scan of the table.
 SELECT lane.queue, lane.task,
        (SELECT count(*) FROM (
-            {part:first_ready(1 | {source} | {order} | :n)}) found) AS ready,
+            SELECT 1 FROM {t}jobs_live j
+            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY j.priority, j.id LIMIT :n) found) AS ready,
        (SELECT count(*) FROM (
-            {part:first_ready(j.state | {source} | {order} | :looks)}) found
+            SELECT j.state FROM {t}jobs_live j
+            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY j.priority, j.id LIMIT :looks) found
         WHERE state = 'retryable') AS retries,
        (SELECT -{seconds_until(min(found.run_after))} FROM (
-            {part:first_ready(j.run_after | {source} | {order} | :looks)}) found) AS age
+            SELECT j.run_after FROM {t}jobs_live j
+            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY j.priority, j.id LIMIT :looks) found) AS age
 FROM {rows:lane(queue text, task text)}
-
--- name: lane_sizes
--- For each lane: how many jobs are ready, up to :n; and of its first :looks, how many are retries and the longest
--- time one has been claimable; each without and with a source. The first is read off the index, the others need the
--- rows.
-{part:lane_size(IS NULL | j.priority, j.id)}
 UNION ALL
-{part:lane_size(IS NOT NULL | j.priority, j.source, j.id)};
+SELECT lane.queue, lane.task,
+       (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY j.priority, j.source, j.id LIMIT :n) found) AS ready,
+       (SELECT count(*) FROM (
+            SELECT j.state FROM {t}jobs_live j
+            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY j.priority, j.source, j.id LIMIT :looks) found
+        WHERE state = 'retryable') AS retries,
+       (SELECT -{seconds_until(min(found.run_after))} FROM (
+            SELECT j.run_after FROM {t}jobs_live j
+            WHERE j.ready AND j.source IS NOT NULL AND j.queue = lane.queue AND j.task = lane.task
+            ORDER BY j.priority, j.source, j.id LIMIT :looks) found) AS age
+FROM {rows:lane(queue text, task text)};
 
 -- name: waiting_lanes
 -- What waits for its time, among the :n that are due first.
@@ -100,9 +109,9 @@ GROUP BY queue, task, state;
 -- name: running_lanes
 -- Running jobs of each queue, and for how long the longest has run. They are never more than there are slots. Apart, those
 -- that wait in a Redis stream.
-SELECT queue, coalesce(locked_by = {part:unread}, FALSE) AS unread, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
-FROM {t}jobs_live
-WHERE state = 'running' GROUP BY queue, coalesce(locked_by = {part:unread}, FALSE);
+SELECT queue, {part:unread} AS unread, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
+FROM {t}jobs_live j
+WHERE state = 'running' GROUP BY queue, {part:unread};
 
 -- name: finished_lately [postgres]
 -- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among

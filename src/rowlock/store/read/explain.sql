@@ -4,32 +4,9 @@
 -- Whether a job may be claimed now, whatever its time.
 SELECT id FROM {t}jobs_live WHERE id = :job_id AND ready;
 
--- part: jobs_ahead(source | which | order | most)
--- How many jobs of `lane` that may be claimed fit the condition `which`, up to `most`.
-(
-        SELECT count(*) FROM (
-            SELECT 1
-            FROM {t}jobs_live j
-            WHERE j.ready
-              AND j.source {source}
-              AND {which}
-              AND j.queue = lane.queue
-              AND j.task = lane.task
-              AND (j.expires_at IS NULL OR j.expires_at > {now})
-            ORDER BY {order}
-            LIMIT {most}) first)
-
--- part: plain_ahead(which | most)
--- `jobs_ahead` among the jobs without a source.
-{part:jobs_ahead(IS NULL | {which} | j.priority, j.id | {most})}
-
--- part: sourced_ahead(which | most)
--- `jobs_ahead` among the jobs with a source.
-{part:jobs_ahead(IS NOT NULL | {which} | j.priority, j.source, j.id | {most})}
-
--- part: own_priority
--- A range and not `=`: see find_turns.
-j.priority >= :priority AND j.priority <= :priority
+-- part: of_lane
+-- The job may be claimed and is of the queue and task of `lane`.
+j.ready AND j.queue = lane.queue AND j.task = lane.task AND (j.expires_at IS NULL OR j.expires_at > {now})
 
 -- part: open_lanes
 -- The lanes that were given, without those of paused queues.
@@ -39,13 +16,23 @@ j.priority >= :priority AND j.priority <= :priority
 -- name: line
 -- The jobs before (:priority, :id), a job without a source, in these lanes: older ones without a source, those of sources
 -- in better priorities, and whether some of its own priority take turns with it. Each is counted up to :n in each lane. A
--- paused queue has no lane.
+-- paused queue has no lane. Its own priority is a range and not `=`: see find_turns.
 SELECT coalesce(sum(ahead.plain), 0) AS same_line, coalesce(sum(ahead.sourced), 0) AS other_lines,
        coalesce(sum(ahead.alike), 0) AS turns
 FROM (
-    SELECT {part:plain_ahead((j.priority, j.id) < (:priority, :id) | :n)} AS plain,
-           {part:sourced_ahead(j.priority < :priority | :n)} AS sourced,
-           {part:sourced_ahead({part:own_priority} | 1)} AS alike
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE {part:of_lane} AND j.source IS NULL AND (j.priority, j.id) < (:priority, :id)
+            ORDER BY j.priority, j.id LIMIT :n) first) AS plain,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE {part:of_lane} AND j.source IS NOT NULL AND j.priority < :priority
+            ORDER BY j.priority, j.source, j.id LIMIT :n) first) AS sourced,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE {part:of_lane} AND j.source IS NOT NULL AND j.priority >= :priority AND j.priority <= :priority
+            ORDER BY j.priority, j.source, j.id LIMIT 1) first) AS alike
     FROM {part:open_lanes}) ahead;
 
 -- name: line_of_source
@@ -55,10 +42,32 @@ FROM (
 SELECT coalesce(sum(ahead.own), 0) AS same_line, coalesce(sum(ahead.plain + ahead.sourced), 0) AS other_lines,
        coalesce(sum(ahead.alike_plain + ahead.alike_before + ahead.alike_after), 0) AS turns
 FROM (
-    SELECT {part:sourced_ahead({part:own_priority} AND j.source >= :source AND j.source <= :source AND j.id < :id | :n)} AS own,
-           {part:plain_ahead(j.priority < :priority | :n)} AS plain,
-           {part:sourced_ahead(j.priority < :priority | :n)} AS sourced,
-           {part:plain_ahead({part:own_priority} | 1)} AS alike_plain,
-           {part:sourced_ahead({part:own_priority} AND j.source < :source | 1)} AS alike_before,
-           {part:sourced_ahead({part:own_priority} AND j.source > :source | 1)} AS alike_after
+    SELECT
+        (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE {part:of_lane} AND j.source IS NOT NULL AND j.priority >= :priority AND j.priority <= :priority
+              AND j.source >= :source AND j.source <= :source AND j.id < :id
+            ORDER BY j.priority, j.source, j.id LIMIT :n) first) AS own,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE {part:of_lane} AND j.source IS NULL AND j.priority < :priority
+            ORDER BY j.priority, j.id LIMIT :n) first) AS plain,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE {part:of_lane} AND j.source IS NOT NULL AND j.priority < :priority
+            ORDER BY j.priority, j.source, j.id LIMIT :n) first) AS sourced,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE {part:of_lane} AND j.source IS NULL AND j.priority >= :priority AND j.priority <= :priority
+            ORDER BY j.priority, j.id LIMIT 1) first) AS alike_plain,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE {part:of_lane} AND j.source IS NOT NULL AND j.priority >= :priority AND j.priority <= :priority
+              AND j.source < :source
+            ORDER BY j.priority, j.source, j.id LIMIT 1) first) AS alike_before,
+        (SELECT count(*) FROM (
+            SELECT 1 FROM {t}jobs_live j
+            WHERE {part:of_lane} AND j.source IS NOT NULL AND j.priority >= :priority AND j.priority <= :priority
+              AND j.source > :source
+            ORDER BY j.priority, j.source, j.id LIMIT 1) first) AS alike_after
     FROM {part:open_lanes}) ahead;

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from rowlock.core.errors import InvalidArguments
-from rowlock.core.moments import parse_moment_or_ago
 from rowlock.core.states import State
+from rowlock.core.times import parse_moment_or_ago
 from rowlock.store.engine.ids import valid_id
 
 FIRST_ID, LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"

@@ -38,7 +38,7 @@ class Line(NamedTuple):
     message: str
 
 
-class Lines(NamedTuple):
+class LogPage(NamedTuple):
     """Some lines of a job, oldest first, and how many older ones are gone."""
 
     items: list[Line]
@@ -58,12 +58,12 @@ def write(lines: Sequence[NewLine]) -> Steps[None]:
 
 
 @operation(read=True)
-def read(job_id: str, after: int = 0, limit: int = 200) -> Steps[Lines]:
+def read(job_id: str, after: int = 0, limit: int = 200) -> Steps[LogPage]:
     """The newest lines of a job after a line."""
     known = valid_id(job_id)
     if known is None:
-        return Lines([], 0)
+        return LogPage([], 0)
     rows = yield Call("read_logs", job_id=known, after=after, n=limit)
     first = yield Call("first_log", job_id=known)
     found = [record(Line, row) for row in reversed(rows)]
-    return Lines(found, int(first[0].seq) - 1 if first else 0)
+    return LogPage(found, int(first[0].seq) - 1 if first else 0)

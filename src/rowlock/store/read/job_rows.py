@@ -7,14 +7,14 @@ from dataclasses import fields
 from typing import Any
 
 from rowlock.core.job import Attempt, Job
-from rowlock.core.option_checks import END
-from rowlock.core.redis_request import UNREAD
 from rowlock.core.states import FINAL, State
+from rowlock.core.times import LAST_MOMENT
 from rowlock.store.engine.ids import valid_id
 from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.engine.records import EARLIEST, LATEST, moment, names, parsed, record
-from rowlock.store.engine.statements import JOB_COLUMNS, JOB_TIMES
 
+COLUMNS = tuple(field.name for field in fields(Job) if field.name != "unreadable")
+_TIMES = tuple(field.name for field in fields(Job) if "datetime" in str(field.type))
 _JSON = ("args", "backoff", "result")
 # SQLite may hold values in these columns that PostgreSQL's column types refuse: NULL times, numbers as text.
 _REQUIRED = ("run_after", "created_at", "updated_at")
@@ -22,9 +22,9 @@ _NUMBERS = tuple(field.name for field in fields(Job) if str(field.type).startswi
 
 
 def job_of(row: Row) -> Job:
-    """A row of the columns `{job}` as a record. A value that cannot be parsed stays as it is stored and is named in
+    """A row of `{part:job}` as a record. A value that cannot be parsed stays as it is stored and is named in
     `unreadable`: one bad row must not make a whole list fail."""
-    values: dict[str, Any] = dict(zip(JOB_COLUMNS, row, strict=True))
+    values: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
     unreadable = [name for name, value in values.items() if isinstance(value, bytes)]
     for name in unreadable:
         values[name] = values[name].decode(errors="backslashreplace")
@@ -40,14 +40,12 @@ def job_of(row: Row) -> Job:
         if values[name] is not None:
             values[name], read = parsed(values[name])
             unreadable += [] if read else [name]
-    for name in JOB_TIMES:
+    for name in _TIMES:
         values[name] = at = moment(values[name])
         if at in (EARLIEST, LATEST) or (at is None and name in _REQUIRED):
             unreadable.append(name)
             values[name] = at or LATEST
     unreadable += [name for name in _NUMBERS if isinstance(values[name], str)]
-    if values["state"] == State.RUNNING and values["locked_by"] == UNREAD:  # published, but not begun
-        values |= {"state": State.QUEUED, "started_at": None}
     return Job(**values, unreadable=tuple(sorted(set(unreadable))))
 
 
@@ -87,4 +85,4 @@ def result_files(ids: Sequence[str]) -> Steps[dict[str, tuple[bool, str | None]]
 @operation(read=True)
 def never_due(n: int) -> Steps[list[tuple[str, str]]]:
     """(id, task) of jobs whose `run_after` is after 2199. The table refuses such times now; old rows may have one."""
-    return [(row.id, row.task) for row in (yield Call("never_due", end=END, n=n))]
+    return [(row.id, row.task) for row in (yield Call("never_due", end=LAST_MOMENT, n=n))]

@@ -1,17 +1,14 @@
 -- Parents and children of jobs, in the order of store/read/relatives.py. Most jobs have neither, and are in neither index.
 
--- part: relative(table | state)
--- What a link to a job shows.
-SELECT CAST(j.id AS text) AS id, j.task, {state} AS state, CAST(j.parent_id AS text) AS parent_id
-FROM {t}{table} j
-
 -- part: live_relative
 -- A link to a live job.
-{part:relative(jobs_live | {part:shown_live})}
+SELECT CAST(j.id AS text) AS id, j.task, {part:shown_live} AS state, CAST(j.parent_id AS text) AS parent_id
+FROM {t}jobs_live j
 
 -- part: finished_relative
 -- A link to a finished job.
-{part:relative(jobs_finished | j.state)}
+SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
+FROM {t}jobs_finished j
 
 -- name: relative
 -- One job.

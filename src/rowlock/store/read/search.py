@@ -8,13 +8,12 @@ there. `newest_ids` turns such pages until it has as many jobs as were asked for
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rowlock.core.job import Job
 from rowlock.core.states import FINAL, LIVE, State
-from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.read.filter import ALL_IDS, JobFilter, checked_id, params
 from rowlock.store.read.job_rows import by_ids
 
@@ -45,7 +44,13 @@ class Index(NamedTuple):
 
     name: str  # the end of its statements' names
     params: dict[str, Any]
+    states: set[State]  # the wanted states that its jobs can have
     all_fit: bool  # each of its jobs fits the filter, so that `LIMIT` alone bounds what is read
+
+    @property
+    def size(self) -> int:
+        """How many rows one look reads."""
+        return LOOK if self.name in ("live", "finished") else min(LOOK, SPARSE_LOOK)
 
 
 # --- lists
@@ -92,19 +97,23 @@ def page(filter: JobFilter, limit: int, before: str | None = None) -> Steps[Page
 
 def _through(index: Index, limit: int, start: str, low: str) -> Steps[tuple[list[str], str | None]]:
     """What fits in a bounded look through one index, and where that ended; None at the end of the index."""
-    name, given, all_fit = index
     found, at = list[str](), start
-    for size in (FIRST_LOOK, _size(name)):
-        edge = [] if all_fit else (yield Call(f"edge_{name}", **given | {"id": at, "low": low, "skip": size - 1}))
+    for size in (FIRST_LOOK, index.size):
+        edge = [] if index.all_fit else (yield from _edge(index, at, low, size))
         floor = edge[0].id if edge else low
-        rows = yield Call(f"look_{name}", **given | {"id": at, "low": floor, "n": limit - len(found)})
-        found += [row.id for row in rows]
+        given = index.params | {"id": at, "low": floor, "n": limit - len(found)}
+        found += [row.id for row in (yield Call(f"look_{index.name}", **given))]
         if len(found) >= limit:
             return found, found[-1]
         if not edge:
             return found, None
         at = floor
     return found, at
+
+
+def _edge(index: Index, start: str, low: str, size: int) -> Steps[list[Row]]:
+    """The row at which `size` rows have been read; no row at the end of the index."""
+    return (yield Call(f"edge_{index.name}", **index.params | {"id": start, "low": low, "skip": size - 1}))
 
 
 # --- counts
@@ -114,39 +123,24 @@ def _through(index: Index, limit: int, start: str, low: str) -> Steps[tuple[list
 def count(filter: JobFilter, limit: int = COUNT_LIMIT, looks: int = LOOKS) -> Steps[dict[State, Counted]]:
     """How many jobs fit in each state that the filter lets through. Exact below `limit`, if `looks` are enough."""
     wanted, found, inexact = filter.states or tuple(State), Counter[State](), set[State]()
-    for name, given, _ in _indexes(filter, apart=True):
+    for index in _indexes(filter, apart=True):
         low, at = filter.ids
         for _ in range(looks):
-            edge = yield Call(f"edge_{name}", **given | {"id": at, "low": low, "skip": _size(name) - 1})
+            edge = yield from _edge(index, at, low, index.size)
             floor = edge[0].id if edge else low
-            for row in (yield Call(f"by_state_{name}", **given | {"id": at, "low": floor})):
+            for row in (yield Call(f"by_state_{index.name}", **index.params | {"id": at, "low": floor})):
                 found[State(row.state)] += int(row.number)
             if not edge:
                 break
             at = floor
-            if all(found[state] >= limit for state in _of(name, wanted)):
+            if all(found[state] >= limit for state in index.states):
                 break
         else:
-            inexact |= _of(name, wanted)  # there is more than was looked at
+            inexact |= index.states  # there is more than was looked at
     return {state: Counted(min(found[state], limit), state not in inexact and found[state] < limit) for state in wanted}
 
 
 # --- indexes
-
-
-def _size(index: str) -> int:
-    """How many rows one look through an index reads."""
-    return LOOK if index in ("live", "finished") else min(LOOK, SPARSE_LOOK)
-
-
-def _of(index: str, wanted: Sequence[State]) -> set[State]:
-    """The wanted states that jobs in this index can have."""
-    for state in (State.RUNNING, State.DEAD, State.CANCELLED):
-        if index.endswith(f"_{state}"):
-            return {state}
-    if index in ("finished", "finished_owner"):
-        return {State.SUCCEEDED}
-    return {state for state in wanted if state in (LIVE if index.startswith("live") else FINAL)}
 
 
 def _indexes(filter: JobFilter, apart: bool = False) -> list[Index]:
@@ -156,21 +150,21 @@ def _indexes(filter: JobFilter, apart: bool = False) -> list[Index]:
     live, final = wanted & LIVE, wanted & FINAL
     by = next((name for name in ("batch", "parent", "owner") if getattr(filter, name) is not None), None)
     finished_by = by or ("schedule" if filter.schedule is not None else None)
+    if by == "owner" and wanted == set(State) and _only(filter, by) and not apart:
+        return [Index("owner", given, wanted, True)]
     found: list[Index] = []
     if live == {State.RUNNING}:  # no more than there are slots, whoever owns them
-        found.append(Index("live_running", given, False))
+        found.append(Index("live_running", given, live, False))
     elif live:
-        found.append(Index(f"live_{by}" if by else "live", given, live == LIVE and _only(filter, by)))
-    all_fit = _only(filter, finished_by)
-    if finished_by in ("batch", "parent", "schedule"):
-        return [*found, Index(f"finished_{finished_by}", given, all_fit and final == FINAL)] if final else found
-    end = "finished_owner" if by else "finished"
-    if final == FINAL and not apart:
-        return [*found, Index(end, given, all_fit)]
+        found.append(Index(f"live_{by}" if by else "live", given, live, live == LIVE and _only(filter, by)))
+    all_fit, whole = _only(filter, finished_by), final == FINAL
+    name = f"finished_{finished_by}" if finished_by else "finished"
+    if finished_by in ("batch", "parent", "schedule") or (whole and not apart):
+        return [*found, Index(name, given, final, all_fit and whole)] if final else found
     if State.SUCCEEDED in final:
-        found.append(Index(end, given | {"dead": False, "cancelled": False}, False))
+        found.append(Index(name, given | {"dead": False, "cancelled": False}, {State.SUCCEEDED}, False))
     troubled = [state for state in (State.DEAD, State.CANCELLED) if state in final]
-    return found + [Index(f"{end}_{state}", given, all_fit) for state in troubled]
+    return found + [Index(f"{name}_trouble", given | {"trouble": str(state)}, {state}, all_fit) for state in troubled]
 
 
 def _only(filter: JobFilter, by: str | None) -> bool:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from rowlock.core.sources.admission import standing
-from rowlock.store import workers
+from rowlock.store import queues, workers
 from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Call, Operation, Steps, operation
 from rowlock.store.engine.records import record
@@ -82,7 +82,7 @@ class Snapshot(LiveQueues):
 def snapshot(within: Collection[float] = (DEAD_SECONDS,)) -> Steps[Snapshot]:
     """How everything stands now; with the jobs that became dead in each of these times."""
     at = yield from clock.now().start()
-    found, paused = (yield from lanes()), (yield from workers.paused_queues().start())
+    found, paused = (yield from lanes()), (yield from queues.paused().start())
     live = yield from live_queues(found, paused)
     running = yield Call("longest_running", n=MOST)
     dead: dict[float, dict[str, int]] = {}

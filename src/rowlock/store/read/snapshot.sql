@@ -5,8 +5,8 @@
 -- There are never more running jobs than slots.
 SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -{seconds_until(locked_at)} AS seconds,
        -{seconds_until(lease_expires_at)} AS overdue
-FROM {t}jobs_live
-WHERE state = 'running' AND locked_by <> {part:unread} AND locked_at IS NOT NULL
+FROM {t}jobs_live j
+WHERE state = 'running' AND NOT {part:unread} AND locked_at IS NOT NULL
 ORDER BY locked_at
 LIMIT :n;
 
@@ -15,7 +15,7 @@ LIMIT :n;
 SELECT task, count(*) AS number
 FROM (
     SELECT j.task, j.finished_at FROM {t}jobs_finished j
-    WHERE {part:is_dead}
+    WHERE j.state = 'dead' AND j.state <> 'succeeded'
     ORDER BY j.id DESC LIMIT :n) newest
 WHERE finished_at > {after(:ago)}
 GROUP BY task;
@@ -26,7 +26,8 @@ GROUP BY task;
 SELECT name, enabled, opened_at IS NOT NULL AS opened, coalesce(paused_until > {now}, FALSE) AS paused,
        -{seconds_until(opened_at)} AS seconds, last_error
 FROM {t}sources
-WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until > {now}
+WHERE (opened_at IS NOT NULL OR NOT enabled OR paused_until IS NOT NULL)  -- the condition of an index
+  AND (opened_at IS NOT NULL OR NOT enabled OR paused_until > {now})
 ORDER BY opened_at IS NULL, opened_at, name
 LIMIT :n;
 
@@ -56,7 +57,11 @@ ORDER BY 1, 2;
 -- name: troubled_schedules
 -- Schedules that have a problem, and schedules with a tick that is due; those due longest first.
 SELECT id, problem, CASE WHEN paused_at IS NULL THEN -{seconds_until(next_tick)} END AS late
-FROM {t}schedules
-WHERE retired_at IS NULL AND (problem IS NOT NULL OR (paused_at IS NULL AND next_tick < {now}))
+FROM (
+    SELECT id, problem, paused_at, next_tick FROM {t}schedules WHERE problem IS NOT NULL AND retired_at IS NULL
+    UNION ALL
+    SELECT id, problem, paused_at, next_tick FROM {t}schedules
+    WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick < {now} AND problem IS NULL
+) troubled
 ORDER BY next_tick IS NULL, next_tick, id
 LIMIT :n;

@@ -1,12 +1,20 @@
 -- What ran in the last minutes, in the order of store/read/timeline.py. Each statement reads a bounded number of rows.
 
+-- part: end_order [postgres]
+-- The column of jobs_finished by which the latest ends are found: the nearest to the order of ends that has an index.
+id
+
+-- part: end_order [sqlite]
+-- The column of jobs_finished by which the latest ends are found: rowids are given in the order of ends.
+rowid
+
 -- name: source_strip
 -- What came of calls to these sources in the last -:ago seconds, by minute.
 SELECT source, {time(at)} AS at, succeeded, failed FROM (
     -- Successes among the :n newest finished jobs.
     SELECT j.source AS source, {minute(j.finished_at)} AS at, count(*) AS succeeded, 0 AS failed
     FROM (
-        SELECT f.source, f.state, f.finished_at FROM {t}jobs_finished f ORDER BY f.{end_order()} DESC LIMIT :n) j
+        SELECT f.source, f.state, f.finished_at FROM {t}jobs_finished f ORDER BY f.{part:end_order} DESC LIMIT :n) j
     WHERE j.state = 'succeeded' AND j.finished_at > {after(:ago)}
       AND j.source IN (SELECT asked.name FROM {rows:asked(name text)})
     GROUP BY 1, 2
@@ -27,7 +35,7 @@ SELECT * FROM (
     SELECT CAST(j.id AS text) AS job_id, j.task, j.attempt, j.last_worker AS worker, 'succeeded' AS outcome,
            {time(j.started_at)} AS began, {time(j.finished_at)} AS ended
     FROM (SELECT f.id, f.task, f.attempt, f.last_worker, f.state, f.started_at, f.finished_at
-          FROM {t}jobs_finished f ORDER BY f.{end_order()} DESC LIMIT :n) j
+          FROM {t}jobs_finished f ORDER BY f.{part:end_order} DESC LIMIT :n) j
     WHERE j.state = 'succeeded' AND j.finished_at > {after(:ago)} AND j.last_worker IS NOT NULL) done
 UNION ALL
 SELECT * FROM (
@@ -39,4 +47,13 @@ SELECT * FROM (
 UNION ALL
 SELECT CAST(j.id AS text), j.task, j.attempt, j.locked_by, 'running', {time(j.locked_at)}, NULL
 FROM {t}jobs_live j
-WHERE j.state = 'running' AND j.locked_by IS DISTINCT FROM {part:unread};
+WHERE j.state = 'running' AND NOT {part:unread};
+
+-- name: running_jobs
+-- The running jobs, each with its worker.
+SELECT CAST(j.id AS text) AS job_id, j.task, j.queue, j.attempt, j.locked_by AS worker, {time(j.locked_at)} AS since,
+       -{seconds_until(j.locked_at)} AS seconds, j.progress, j.phase
+FROM {t}jobs_live j
+WHERE j.state = 'running' AND NOT {part:unread}
+ORDER BY j.id
+LIMIT :n;

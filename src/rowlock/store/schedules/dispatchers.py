@@ -28,7 +28,6 @@ def seen(dispatcher: str, lease: float) -> Steps[bool]:
 
 @operation(repeatable=True)
 def leave(dispatcher: str) -> Steps[None]:
-    """A dispatcher stops."""
     yield from _touch((yield from _declared(0.0))[0], 0.0)
     yield Call("remove_dispatcher", id=dispatcher)
 

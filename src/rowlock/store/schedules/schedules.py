@@ -1,4 +1,4 @@
-"""Schedules: declaring them, pausing and firing them by hand, reading them. firing.py fires their ticks."""
+"""Schedules: declaring them, pausing and firing them by hand, reading them. Their ticks fire in fire.py."""
 
 from __future__ import annotations
 
@@ -182,7 +182,6 @@ def remove(schedule_id: str) -> Steps[None]:
 
 @operation(read=True)
 def schedules(n: int, after: str = "", only: str | None = None) -> Steps[list[ScheduleRow]]:
-    """Schedules by name."""
     rows = yield Call("list_schedules", n=n, id=after, only=only)
     ahead: dict[str, set[datetime]] = {row.id: set() for row in rows}
     for tick in (yield Call("ticks_ahead", asked=[(row.id,) for row in rows])):

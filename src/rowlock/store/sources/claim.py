@@ -97,7 +97,6 @@ class _Admitted(NamedTuple):
 
 
 def _rows(asked: Asked) -> list[tuple[str, str, int, str, int]]:
-    """As rows of a statement."""
     return [(*position, most) for position, most in asked.items()]
 
 

@@ -17,7 +17,7 @@ from rowlock.store.engine.records import record
 
 
 def succeeded(sources: Sequence[tuple[str, int]]) -> Steps[None]:
-    """Successes of jobs of these (source, epoch)."""
+    """Count successes for these sources, each with the breaker epoch of its attempt."""
     epochs: dict[int, set[str]] = {}
     for source, epoch in sources:
         epochs.setdefault(epoch, set()).add(source)
@@ -26,7 +26,7 @@ def succeeded(sources: Sequence[tuple[str, int]]) -> Steps[None]:
 
 
 def tell(told: Sequence[tuple[str, int, Transition]]) -> Steps[None]:
-    """Outcomes of jobs of these (source, epoch), in their order."""
+    """Apply outcomes, in their order, to their sources, each with the breaker epoch of its attempt."""
     events = [(source, _event(epoch, transition)) for source, epoch, transition in told]
     events = [(source, event) for source, event in events if event.kind != "none" or event.retry_after is not None]
     names = sorted({source for source, event in events if event.kind != "success"})
@@ -36,7 +36,7 @@ def tell(told: Sequence[tuple[str, int, Transition]]) -> Steps[None]:
 
 
 def _weigh(names: list[str], events: list[tuple[str, BreakerEvent]]) -> Steps[None]:
-    """Sources of which not all is well."""
+    """Weigh the outcomes of sources that have a failure or a refusal among them."""
     yield Call("make_sources", made=[(name,) for name in sorted({*names, *map(class_of, names)})])
     rows = yield Call("lock_health", asked=[(name,) for name in names])
     changed = [_changed(row, [event for source, event in events if source == row.name]) for row in rows]

@@ -1,19 +1,18 @@
-"""Sets aside rows that make a statement fail, so that one bad row does not stop the others of its batch: the
-statement is repeated for each row alone.
+"""Rows that make a statement fail. They are found by halving the batch, and set aside so that the others go on.
 
-The job's row stays unchanged. A row in `set_aside` records what failed and why; `doctor`, `stats` and `explain` show
-it, and sweeps skip the job. After an hour it is tried again, because an operator may have mended the row. The exception
-is a job whose outcome could not be stored: it would run a second time, so it waits until its row in `set_aside` is
-deleted.
+The row itself stays unchanged. A row in `set_aside` records what failed and why; `doctor`, `stats` and `explain` show
+it, and sweeps skip the job. After an hour it is tried again, because an operator may have mended it. The exception is a
+job whose outcome could not be stored: it would run a second time, so it waits until its row in `set_aside` is deleted.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable, TransactionConflict
 from rowlock.store.engine.operation import Call, Operation, Steps, operation
@@ -22,6 +21,7 @@ from rowlock.store.engine.store import Runs, Store
 from rowlock.store.jobs.claim import Undone, ready_ids, try_claim
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 log = logging.getLogger("rowlock.store")
 
 AGAIN_SECONDS = 3600.0
@@ -41,56 +41,73 @@ class Aside:
     again_at: datetime | None  # when it is tried again; None: not before its row in `set_aside` is deleted
 
 
-async def all_or_each(
-    store: Store, doing: str, batch: Operation[T], ids: Operation[list[str]], one: Callable[[str], Operation[T]]
-) -> list[T]:
-    """Run `batch`; if it fails, run `one` for each of the rows `ids`, and set aside the rows for which that fails.
-    Returns the results."""
+async def in_halves(
+    items: Sequence[Item], change: Callable[[Sequence[Item]], Awaitable[T]]
+) -> tuple[list[T], list[tuple[Item, Exception]]]:
+    """Change these items; where that fails, each half of them, and so on. Returns the results, and the items for which
+    it fails alone, with the error of each."""
+    if not items:
+        return [], []
     try:
-        return [await store.run(batch)]
+        return [await change(items)], []
     except OUTAGE:
         raise
     except Exception as error:
-        log.warning("%s failed for a batch (%s); doing it for each row alone", doing, error)
-    done = []
-    for row_id in await store.run(ids):
-        try:
-            done.append(await store.run(one(row_id)))
-        except OUTAGE:
-            raise
-        except Exception as error:
-            await put(store, row_id, doing, error)
+        if len(items) == 1:
+            return [], [(items[0], error)]
+    middle = len(items) // 2
+    done, failed = await in_halves(items[:middle], change)
+    more_done, more_failed = await in_halves(items[middle:], change)
+    return done + more_done, failed + more_failed
+
+
+async def change_all(
+    store: Store, doing: str, ids: Sequence[str], change: Callable[[Sequence[str]], Operation[T]]
+) -> list[T]:
+    """Change these rows, and set aside each one that cannot be changed; returns the results."""
+    done, failed = await in_halves(ids, lambda part: store.run(change(part)))
+    for row_id, error in failed:
+        await put(store, row_id, doing, error)
     return done
+
+
+async def change_next(
+    store: Store, doing: str, change: Callable[[Sequence[str] | None], Operation[T]], ids: Operation[list[str]]
+) -> list[T]:
+    """Run `change(None)`, which changes the next rows that it finds. If it fails, change the rows `ids`, and set aside
+    each one that cannot be changed. Returns the results."""
+    try:
+        return [await store.run(change(None))]
+    except OUTAGE:
+        raise
+    except Exception as error:
+        log.warning("%s failed for a batch (%s); looking for the row that it failed for", doing, error)
+    found = await store.run(ids)
+    return await change_all(store, doing, found, change)
+
+
+@operation()
+def next_ids(statement: str, **values: Any) -> Steps[list[str]]:
+    """The first column of the rows that a statement finds: the rows that a batch operation would change next."""
+    return [row[0] for row in (yield Call(statement, **values))]
+
+
+async def attempt(store: Runs, trial: Operation[None]) -> None:
+    """Run an operation that raises `Undone`, which rolls it back, if it works."""
+    with suppress(Undone):
+        await store.run(trial)
 
 
 async def put_unclaimable(store: Store, lanes: Sequence[tuple[str, str]], page: int = 1000) -> int:
     """Set aside jobs of these (queue, task) whose rows make a claim fail; returns how many. Reads page by page, because
-    thousands of good rows, such as those of a paused source, may lie before the bad one."""
+    thousands of good rows, such as those of a paused source, may come before the bad one."""
     count, ids = 0, await store.run(ready_ids(lanes, page))
     while ids and not count:
-        for job_id, error in (await failing(store, ids, try_claim)).items():
+        _, failed = await in_halves(ids, lambda part: attempt(store, try_claim(part)))
+        for job_id, error in failed:
             count += await put(store, job_id, "claim", error)
         ids = await store.run(ready_ids(lanes, page, ids[-1]))
     return count
-
-
-async def failing(
-    store: Runs, ids: Sequence[str], trial: Callable[[Sequence[str]], Operation[None]]
-) -> dict[str, Exception]:
-    """The rows for which `trial` fails, with the error of each: halves of `ids` are tried, and halves of these. A trial
-    that works raises Undone, which rolls it back."""
-    try:
-        await store.run(trial(ids))
-    except Undone:
-        return {}
-    except OUTAGE:
-        raise
-    except Exception as error:
-        if len(ids) == 1:
-            return {ids[0]: error}
-        middle = len(ids) // 2
-        return await failing(store, ids[:middle], trial) | await failing(store, ids[middle:], trial)
-    raise AssertionError("unreachable")
 
 
 async def put(store: Store, row_id: str, doing: str, error: Exception, again: float | None = AGAIN_SECONDS) -> bool:

@@ -16,7 +16,7 @@ from rowlock.core.errors import StoreError
 from rowlock.core.policy import DAY
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.store import Store
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.settle import Keep
 
 # The longest default keep is 30 days. Two more, so that a day's partition is there before its first row.
 DAYS_AHEAD = 32

@@ -12,15 +12,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from rowlock.core.policy import DAY
 from rowlock.store import audit
 from rowlock.store.engine.operation import Call, Row, Steps, operation
-from rowlock.store.engine.statements import load
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs.claim import NO_ID
-from rowlock.store.jobs.transitions import Keep
+from rowlock.store.jobs.settle import Keep
 from rowlock.store.read import job_logs
 from rowlock.store.upkeep import bad_rows
 from rowlock.store.upkeep.partitions import drop_partitions
@@ -31,10 +31,21 @@ SMALLEST_BATCH = 20  # at least, where a transaction takes long
 BATCH_SECONDS = 0.05  # how long one should take: on SQLite, other writers wait for it
 KEYS_AT_ONCE = 10_000  # per search, which reads the whole table; they are deleted in batches
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Jobs, attempts and keys go first, by the functions below. Then every other statement `prune_…` of any room runs: it
-# deletes up to :n rows that are older than the age given here or, without one, old by the statement's own rule.
-OF_JOBS = {"prune_default", "prune_finished", "prune_one", "prune_attempts", "prune_keys"}
-AGES = {"prune_ticks": TICK_DAYS * DAY, "prune_audit": audit.KEEP_SECONDS, "prune_logs": job_logs.SECONDS}
+# Other rows that grow old: the statement that deletes up to :n of them, and the age in seconds from which a row is old.
+# None: the statement has its own rule. LONGEST: as old as the finished job that is kept the longest.
+LONGEST = -1.0
+OTHERS = {
+    "prune_audit": audit.KEEP_SECONDS,
+    "prune_batches": LONGEST,
+    "prune_events": None,
+    "prune_logs": job_logs.SECONDS,
+    "prune_previews": None,
+    "prune_requests": None,
+    "prune_sources": LONGEST,
+    "prune_ticks": TICK_DAYS * DAY,
+    "prune_tokens": None,
+    "prune_webhooks": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +87,8 @@ async def prune(store: Store, keep: Keep | None = None) -> Pruned:
     jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
     attempts = await _prune_attempts(store, longest)
     keys = await _prune_keys(store)
-    ages = AGES | {"prune_batches": longest, "prune_sources": longest}
-    for statement in sorted(name for name in load(store.dialect.name) if name.startswith("prune_")):
-        while statement not in OF_JOBS and await store.run(forget(statement, BATCH, ages.get(statement))) == BATCH:
+    for statement, age in OTHERS.items():
+        while await store.run(forget(statement, BATCH, longest if age is LONGEST else age)) == BATCH:
             await asyncio.sleep(BATCH_SECONDS)
     return Pruned(tuple(dropped), jobs, attempts, keys, busy="busy" in answers)
 
@@ -87,14 +97,8 @@ async def _delete(store: Store, statement: str) -> int:
     pace, total = Pace(), 0
     while True:
         began, size = time.monotonic(), pace.size
-        answers = await bad_rows.all_or_each(
-            store,
-            "prune",
-            forget(statement, size),
-            _old_finished(size),
-            lambda job_id: forget("prune_one", 1, job_id=job_id),
-        )
-        gone = sum(answers)
+        old = bad_rows.next_ids("old_finished", n=size)
+        gone = sum(await bad_rows.change_next(store, "prune", partial(forget, statement, size, None), old))
         total += gone
         if gone < size:
             return total
@@ -132,16 +136,12 @@ async def _prune_keys(store: Store) -> int:
 
 
 @operation(single=True, repeatable=True)
-def forget(statement: str, n: int, age: float | None = None, job_id: str | None = None) -> Steps[int]:
-    """Delete up to `n` rows that are older than `age` seconds or whose own time has come, or the row of one job;
-    returns how many."""
-    return len((yield Call(statement, n=n, ago=None if age is None else -age, job_id=job_id)))
-
-
-@operation(read=True)
-def _old_finished(n: int) -> Steps[list[str]]:
-    """Jobs whose day has come."""
-    return [row.id for row in (yield Call("old_finished", n=n))]
+def forget(statement: str, n: int, age: float | None = None, only: Sequence[str] | None = None) -> Steps[int]:
+    """Delete up to `n` rows that are older than `age` seconds or whose own time has come; with `only`, finished jobs
+    among these. Returns how many."""
+    if only is not None:
+        return len((yield Call("prune_these", asked=[(job_id,) for job_id in only])))
+    return len((yield Call(statement, n=n, ago=None if age is None else -age)))
 
 
 @operation(single=True, repeatable=True)

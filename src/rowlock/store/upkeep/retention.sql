@@ -1,6 +1,6 @@
--- Retention, in the order of retention.py, which also runs the statements `prune_…` of other files. A finished job may
--- be deleted from its day `drop_on` on. {drop_on(0)} is tomorrow, so the condition is `drop_on < {drop_on(0)}`. Every
--- DELETE removes at most :n rows.
+-- Retention, in the order of retention.py, which lists the statements of other files that delete old rows. A finished
+-- job may be deleted from its day `drop_on` on. {drop_on(0)} is tomorrow, so the condition is `drop_on < {drop_on(0)}`.
+-- Every DELETE removes at most :n rows.
 
 -- part: finished_not_aside
 -- The finished job `f` is not set aside, or it is time to try it again.
@@ -39,15 +39,15 @@ WHERE rowid IN (
 RETURNING id;
 
 -- name: old_finished
--- The next finished jobs to delete, one by one after an error.
+-- The next finished jobs to delete, after an error.
 SELECT CAST(f.id AS text) AS id FROM {t}jobs_finished f
 WHERE f.drop_on < {drop_on(0)} AND {part:finished_not_aside}
 ORDER BY f.drop_on
 LIMIT :n;
 
--- name: prune_one
--- Delete one job whose day has come.
-DELETE FROM {t}jobs_finished WHERE id = :job_id AND drop_on < {drop_on(0)} RETURNING id;
+-- name: prune_these
+-- Delete these jobs if their day has come.
+DELETE FROM {t}jobs_finished WHERE id {in:asked(id uuid)} AND drop_on < {drop_on(0)} RETURNING id;
 
 -- name: old_attempts
 -- The next :n attempts that ended more than -:ago seconds ago, and whether their job is still there. A scalar

@@ -1,4 +1,4 @@
-"""One attempt in this worker: its lease, its task, and how it is told to stop."""
+"""One attempt in this worker: its lease, its task, and how it is stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Cancelled, Released, TimedOut
 
 LONGEST_TIMEOUT = 3_200_000_000.0  # seconds, a hundred years
-# Why an attempt is told to stop; a later one in this list replaces an earlier one.
+# Why an attempt is asked to stop; a later one in this list replaces an earlier one.
 REASONS = ("shutdown", "unrenewed", "timeout", "cancel", "lost")
 
 
@@ -37,7 +37,7 @@ class LiveAttempt:
         self.ctx: Context | None = None
         self.blocking = False  # a thread runs it: it can be asked to stop, but not cancelled
         self.begun = False  # `task` has run its first step; cancelled before that, it would end without an outcome
-        self.reason: str | None = None  # why it was told to stop, one of REASONS; None: it was not
+        self.reason: str | None = None  # why it was asked to stop, one of REASONS; None: it was not
         self.abandoned = False  # its outcome was written without it; what it returns later is ignored
         self.ended = False  # it has returned, or was stopped before it started; its outcome may not be written yet
         self.started = 0.0  # a moment of `time.monotonic`: when it began to run, or a suspect to wait

@@ -1,4 +1,6 @@
-"""The executor of a worker: starts claimed jobs in free slots and takes each attempt from its start to its outcome."""
+"""The run of a job. `Executor` starts claimed jobs in free slots and takes each attempt from its start to its outcome.
+`Invoker` calls the task's function, in a worker or in one of its child processes; what the function raises is raised
+there, and classify.py decides how the attempt has ended then."""
 
 from __future__ import annotations
 
@@ -7,34 +9,44 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from rowlock.client.client import Client
+from rowlock.client.context import Context, Report
+from rowlock.client.tasks.arguments import to_json
 from rowlock.client.tasks.task import Task
-from rowlock.core.current_job import running
-from rowlock.core.errors import TaskNotFound
-from rowlock.core.job import Claimed
-from rowlock.core.outcome import AttemptEnd, Lost
-from rowlock.core.policy import suspect
-from rowlock.signals.job_fields import job_fields
+from rowlock.client.transactions import UNDONE, AttemptTransaction, given_back, leave
+from rowlock.core.error_text import said
+from rowlock.core.errors import (
+    InvalidArguments,
+    LeaseLost,
+    ResultsUnavailable,
+    StorageFull,
+    StoreUnavailable,
+    TaskNotFound,
+    TransactionConflict,
+)
+from rowlock.core.job import MAX_RESULT_BYTES, Claimed, Settlement, running
+from rowlock.core.outcome import AttemptEnd, Succeeded
+from rowlock.core.policy import decide, suspect
+from rowlock.signals.logs import job_fields
+from rowlock.store.jobs import leases, settle
 from rowlock.worker.attempt.attempt import LiveAttempt
-from rowlock.worker.attempt.call import Invoker
-from rowlock.worker.attempt.classify import NotRegistered, end_of, stopped
-from rowlock.worker.attempt.job_log import JobLines
+from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, NotRegistered, Overran, end_of, stopped
+from rowlock.worker.attempt.job_log import JobLines, KeepsLines
 from rowlock.worker.attempt.progress import ProgressBook
-from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
-from rowlock.worker.attempt.threads import Threads
-from rowlock.worker.processes.children import Children
-from rowlock.worker.processes.locate import NotImportable
-from rowlock.worker.processes.process import ChildDied, NotStarted
-from rowlock.worker.settle.batches import BatchMarks
-from rowlock.worker.settle.settler import Settler
+from rowlock.worker.attempt.threads import SlotThreads
+from rowlock.worker.settler import BatchMarks, Settler
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they import the program of a child process, which imports `Invoker`
     from rowlock.signals.traces import Traces
-    from rowlock.worker.claim.claimer import Claimer
+    from rowlock.worker.attempt.quarantine import Suspects
+    from rowlock.worker.claimer import Claimer
+    from rowlock.worker.processes.children import Children
 
 log = logging.getLogger("rowlock.worker")
 
@@ -42,8 +54,10 @@ AnyTask = Task[..., Any, Any]
 # How an attempt ended; None when there is nothing to settle: its own transaction has committed its success.
 Run = Callable[[LiveAttempt, AnyTask], Coroutine[Any, Any, AttemptEnd | None]]
 EndSpan = Callable[[AttemptEnd | None], None]
-
-ALONE_SECONDS = 0.02  # between looks at whether all other attempts have returned
+NOTHING = Succeeded(None)  # most handlers return None, and share this value
+SWALLOW_SECONDS = 0.5  # after the timeout: a handler may end by itself before it is cancelled again
+ASK_AGAIN_SECONDS = 0.5  # between tries to reach a database that does not answer
+Function = Callable[[], Any]  # a task's function with its arguments
 
 
 class Executor:
@@ -60,15 +74,15 @@ class Executor:
         stopping: Stopping,
         progress: ProgressBook,
         batches: BatchMarks,
+        children: Children,
+        suspects: Suspects,
         lines: JobLines | None = None,
     ) -> None:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._progress, self._batches = settler, progress, batches
         self._context = contextvars.copy_context()
         self._traces = cast("Traces | None", app.traces)  # Rowlock makes it, for enqueues and for attempts
-        self._suspects = Suspects(slots, settler)
-        self._threads = Threads(slots.size)
-        self._children, self._quarantine = Children(app, slots.size, lines, spare=True), Children(app, 1, lines)
+        self._children, self._suspects, self._threads = children, suspects, SlotThreads(slots.size)
         self._invoker = Invoker(app, resources, progress, self._threads, lines, stopping)
 
     def prepare(self) -> None:
@@ -103,12 +117,14 @@ class Executor:
     async def execute(self, attempt: LiveAttempt) -> None:
         """Run one claimed job, from its start to the report of how it ended. Never raises: every error becomes an
         outcome."""
-        span = self._record_start(attempt)
+        attempt.begun = True
+        running.set((self._app, attempt.job))
+        span = None if self._traces is None else self._begin_span(self._traces, attempt)
         try:
             if attempt.reason is None:
                 task, run = self._resolve(attempt)
                 end = await run(attempt, task)
-            else:  # it was told to stop before its first step
+            else:  # it was asked to stop before its first step
                 end = stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
@@ -122,11 +138,6 @@ class Executor:
                 self._settler.settle(attempt, end)
         finally:
             self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
-
-    def _record_start(self, attempt: LiveAttempt) -> EndSpan | None:
-        attempt.begun = True
-        running.set((self._app, attempt.job))
-        return None if self._traces is None else self._begin_span(self._traces, attempt)
 
     def _resolve(self, attempt: LiveAttempt) -> tuple[AnyTask, Run]:
         """The job's task, and what runs it: quarantine, a child process, or this one."""
@@ -165,22 +176,8 @@ class Executor:
     def _run_in_child(self, attempt: LiveAttempt, task: AnyTask) -> Coroutine[Any, Any, AttemptEnd | None]:
         return self._children.run(attempt, task, self._progress.reporter(attempt))
 
-    async def _run_suspect(self, attempt: LiveAttempt, task: AnyTask) -> AttemptEnd | None:
-        """Run a suspect in the quarantine child, also if its task has another `runs_in`: if the child dies, the suspect
-        is convicted. A task that no child process can import runs here, with no other attempt beside it."""
-        try:
-            return await self._quarantine.run_or_raise(attempt, task, self._progress.reporter(attempt))
-        except ChildDied as death:
-            detail = f"its quarantine process {death.told}"
-            return death.asked_for(attempt.job) or Lost(convicted=True, detail=detail)
-        except (NotImportable, NotStarted) as error:
-            job = attempt.job
-            text = "Job %s (%s) runs alone in its worker, not in quarantine: %s"
-            log.warning(text, job.id, task.name, error, extra=job_fields(job))
-        with self._claimer.paused():
-            while self._slots.occupied > 1:  # 1: this attempt; only one suspect runs at a time
-                await asyncio.sleep(ALONE_SECONDS)
-            return await self._usual_run(task)(attempt, task)
+    def _run_suspect(self, attempt: LiveAttempt, task: AnyTask) -> Coroutine[Any, Any, AttemptEnd | None]:
+        return self._suspects.run(attempt, task, self._progress.reporter(attempt), self._usual_run(task))
 
     def _returned(self, attempt: LiveAttempt) -> None:
         """An attempt has returned: its slot is free, also if its outcome is not written yet."""
@@ -194,7 +191,170 @@ class Executor:
 
     async def close(self) -> None:
         """End the child processes; idle threads end, busy ones end with the process."""
-        self._suspects.close()
+        await self._suspects.close()
         await self._children.close()
-        await self._quarantine.close()
         self._threads.close()
+
+
+class Reporters(Protocol):
+    """Where progress goes: `ProgressBook` in a worker, `ChildProgress` in a child process."""
+
+    def reporter(self, attempt: LiveAttempt, /) -> Report: ...
+
+
+class BlockingCalls(Protocol):
+    """Where a function runs that is not async: threads of a worker, the main thread of a child process."""
+
+    async def call(self, attempt: LiveAttempt, function: Function, /) -> Any: ...
+
+
+class Invoker:
+    """Calls the functions of one app's tasks."""
+
+    def __init__(
+        self,
+        app: Client,
+        resources: Mapping[str, Any],
+        progress: Reporters,
+        threads: BlockingCalls,
+        lines: KeepsLines | None,
+        stopping: Stopping | None,
+    ) -> None:
+        self._app, self._resources = app, resources
+        self._progress, self._threads, self._lines = progress, threads, lines
+        self._stopping = stopping  # None in a child process: its parent enforces timeouts
+
+    async def call(self, attempt: LiveAttempt, task: Task[..., Any, Any]) -> AttemptEnd | None:
+        """How the attempt ended, unless it raises. None when its own transaction has committed its success."""
+        job, app = attempt.job, self._app
+        try:
+            arguments = task.arguments.unpack(job.args)
+        except InvalidArguments as error:
+            raise ArgumentsMisfit(said(error)) from None
+        attempt.blocking = not task.is_async
+        ctx: Context | None = None
+        if task.takes_context or app.middlewares or attempt.blocking:  # a thread is asked to stop through its context
+            ctx = attempt.ctx = Context(
+                app,
+                job,
+                report=self._progress.reporter(attempt),
+                resources=self._resources,
+                blocking=attempt.blocking,
+                keep_line=self._lines.keeper(job) if task.options.keep_logs and self._lines is not None else None,
+            )
+            ctx.own_transaction.enter()
+        else:
+            leave()
+        try:
+            if attempt.blocking or app.middlewares or job.timeout_seconds is not None:
+                value = await self._wrapped(attempt, task, ctx, arguments)
+            else:
+                value = await (task.function(ctx, **arguments) if task.takes_context else task.function(**arguments))
+            if attempt.reason in ("cancel", "timeout"):
+                raise asyncio.CancelledError  # a thread that is asked to stop can only return
+            result = NOTHING if value is None else Succeeded(_result_text(task, value))
+            if ctx is not None and ctx.result_name is not None:
+                await self._publish(job, ctx.result_name)
+        except BaseException as error:
+            if ctx is not None:
+                if ctx.result_name is not None:
+                    app.results.discard(job.id, job.attempt, job.token)
+                ctx.own_transaction.close()
+                await ctx.own_transaction.roll_back(error)  # it would hold its locks until the success
+                if attempt.reason is None and ctx.own_transaction.was_lost(error):
+                    return given_back(job, error)
+            raise
+        if ctx is not None and ctx.own_transaction.close():
+            return await self._commit(attempt, ctx.own_transaction, result)
+        return result
+
+    async def _publish(self, job: Claimed, name: str) -> None:
+        """Make the handler's file visible under the attempt's own path, then name it in the job's row, under the lease.
+        A crash in between leaves a file that no job names, and the next attempt has another path."""
+        published = await self._app.results.run(self._app.results.publish, job.id, job.attempt, job.token, name)
+        store = await self._app.store()
+        if not await store.run(leases.set_result_file(job.id, job.token, published.uri, published.checksum)):
+            with suppress(ResultsUnavailable):  # then it goes when old files are tidied up
+                await self._app.results.run(self._app.results.remove, [published.uri])
+            raise LeaseLost(
+                f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
+            )
+
+    async def _wrapped(
+        self, attempt: LiveAttempt, task: Task[..., Any, Any], ctx: Any, arguments: dict[str, Any]
+    ) -> Any:
+        """The call inside its middlewares and its timeout. `BlockingCalls.call` keeps the timeout of what it calls."""
+        given = (ctx,) if task.takes_context else ()
+        function = partial(task.function, *given, **arguments)
+        innermost = self._call_blocking if attempt.blocking else self._call_async
+        around: Callable[[], Coroutine[Any, Any, Any]] = partial(innermost, attempt, function)
+        for middleware in reversed(self._app.middlewares):
+            around = partial(middleware, ctx, around)
+        timeout = attempt.job.timeout_seconds
+        if timeout is None or attempt.blocking or self._stopping is None:
+            return await around()
+        # A handler that swallows the CancelledError of its timeout is cancelled again, and at last abandoned.
+        swallowed = asyncio.get_running_loop().call_later(
+            timeout + SWALLOW_SECONDS, self._stopping.stop, attempt, "timeout"
+        )
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                value = await around()
+        except TimeoutError:
+            if limit.expired():
+                raise Overran(timeout) from None
+            raise
+        finally:
+            swallowed.cancel()
+        if limit.expired():  # it swallowed the CancelledError and returned
+            raise Overran(timeout)
+        return value
+
+    async def _call_async(self, attempt: LiveAttempt, function: Function) -> Any:
+        return await function()
+
+    async def _call_blocking(self, attempt: LiveAttempt, function: Function) -> Any:
+        context = contextvars.copy_context()  # with what the middlewares have set
+        return await self._threads.call(attempt, partial(context.run, function))
+
+    async def _commit(
+        self, attempt: LiveAttempt, transaction: AttemptTransaction, result: Succeeded
+    ) -> AttemptEnd | None:
+        """Write the success into the handler's own transaction and commit both, or neither."""
+        job = attempt.job
+        transition = decide(job, result, 0.0)
+        try:
+            await transaction.check()
+            answers = await transaction.run(settle.apply([Settlement(job, transition)], self._app.keep))
+            if answers[job.id] == "lost":
+                lost = f"job {job.id} is no longer held by this attempt; its transaction was rolled back"
+                raise LeaseLost(lost, job.id, job.token)
+        except BaseException as error:
+            await transaction.roll_back(error)
+            if isinstance(error, UNDONE):
+                return given_back(job, error)
+            raise
+        try:
+            await transaction.commit()
+        except (StorageFull, TransactionConflict) as error:
+            return given_back(job, error)
+        except StoreUnavailable as error:
+            # The reply to COMMIT was lost. If it happened, the row says so; if not, nothing happened at all.
+            if not await self._committed(attempt):
+                return given_back(job, error)
+        return None
+
+    async def _committed(self, attempt: LiveAttempt) -> bool:
+        while True:
+            try:
+                store = await self._app.store()
+                return await store.run(leases.settled_by(attempt.job.id, attempt.job.token))
+            except StoreUnavailable:
+                await asyncio.sleep(ASK_AGAIN_SECONDS)
+
+
+def _result_text(task: Task[..., Any, Any], value: Any) -> str:
+    try:
+        return to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES)
+    except InvalidArguments as error:
+        raise InvalidResult(said(error)) from None

@@ -1,5 +1,5 @@
 """Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together. A child process
-sends its lines to its parent (processes/channel.py)."""
+sends its lines to its parent (processes/child.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT_ONCE = 500
 
 
 class KeepsLines(Protocol):
-    """What keeps the lines of jobs."""
+    """Keeps the lines of jobs: `JobLines` in a worker, `Host` in a child process."""
 
     def keeper(self, job: Claimed) -> Callable[[str, str], None]: ...
 

@@ -29,10 +29,10 @@ class ProgressBook:
     """Collects the reports of handlers in any thread."""
 
     def __init__(self, store: Store) -> None:
-        self.store = store
+        self._store = store
         self._latest: dict[str, Latest] = {}
         self._loop = asyncio.get_running_loop()
-        self.reported = asyncio.Event()
+        self._reported = asyncio.Event()
 
     def reporter(self, attempt: LiveAttempt) -> Report:
         """The function behind `ctx.progress` of one attempt."""
@@ -46,46 +46,35 @@ class ProgressBook:
             texts = [None if text is None else clean(str(text), TEXT_LIMIT) for text in (phase, message)]
             self._latest[job_id] = (attempt, shown, texts[0], texts[1])
             if before is None:
-                self._loop.call_soon_threadsafe(self.reported.set)
+                self._loop.call_soon_threadsafe(self._reported.set)
 
         return report
-
-    def take(self) -> list[Latest]:
-        """The reports since the last call."""
-        batch, self._latest = list(self._latest.values()), {}
-        return batch
 
     async def flush(self, ended: Sequence[tuple[LiveAttempt, Transition]]) -> None:
         """Write the last reports of these attempts, before their outcomes are written."""
         if self._latest:
             ids = [attempt.job.id for attempt, _ in ended]
             if batch := [self._latest.pop(job_id) for job_id in ids if job_id in self._latest]:
-                await self.write(batch)
+                await self._write(batch)
 
-    async def write(self, batch: list[Latest]) -> list[LiveAttempt]:
+    async def _write(self, batch: list[Latest]) -> list[LiveAttempt]:
         """Write these reports under the fence. Returns the attempts that have lost their leases."""
         rows = [(attempt.job.id, attempt.token, percent, phase, text) for attempt, percent, phase, text in batch]
-        held = await self.store.run(leases.progress(rows))
+        held = await self._store.run(leases.progress(rows))
         return [latest[0] for latest in batch if latest[0].job.id not in held]
 
-
-class ProgressWriter:
-    """Writes a book's reports, and stops the attempts that turn out to have lost their leases."""
-
-    def __init__(self, book: ProgressBook, stopping: Stopping) -> None:
-        self._book, self._stopping = book, stopping
-
-    async def round(self) -> float:
-        """Wait for reports and write them. Returns the delay before the next."""
-        await self._book.reported.wait()
-        self._book.reported.clear()
-        batch = self._book.take()
+    async def round(self, stopping: Stopping) -> float:
+        """Wait for reports and write them; stop the attempts that turn out to have lost their leases. Returns the delay
+        before the next round."""
+        await self._reported.wait()
+        self._reported.clear()
+        batch, self._latest = list(self._latest.values()), {}
         if not batch:
             return 0.0
         try:
-            self._stopping.lost(await self._book.write(batch))
+            stopping.lost(await self._write(batch))
         except (StoreUnavailable, StorageFull) as error:
-            self._book.store.outage.failed(f"progress (of {len(batch)} jobs, not written)", error)
+            self._store.outage.failed(f"progress (of {len(batch)} jobs, not written)", error)
         except Exception as error:  # this loop goes on: the next report may be written
             log.warning("progress of %d jobs was not written: %s", len(batch), error)
         return PERIOD

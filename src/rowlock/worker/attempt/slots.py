@@ -19,7 +19,7 @@ from rowlock.store.jobs import settle
 from rowlock.worker.attempt.attempt import LiveAttempt
 
 if TYPE_CHECKING:
-    from rowlock.worker.claim.claimer import Claimer
+    from rowlock.worker.claimer import Claimer
 
 
 class Slots:
@@ -68,7 +68,7 @@ class Slots:
             del self.held[attempt.job.id]
         return held
 
-    # --- the last step of an attempt: let go of its job, tell the listeners, and the claimer what may be claimable now
+    # --- the last step of an attempt: let go of its job, notify watchers and claimer
 
     def settled(self, batch: Sequence[tuple[LiveAttempt, Transition]], answers: Mapping[str, settle.Answer]) -> None:
         """The settler has written these outcomes; `answers` says which were refused because the lease was lost."""

@@ -11,10 +11,10 @@ import asyncio
 import logging
 import time
 
-from rowlock.signals.job_fields import job_fields
+from rowlock.signals.logs import job_fields
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.settle.settler import Settler
+from rowlock.worker.settler import Settler
 
 log = logging.getLogger("rowlock.worker")
 
@@ -63,7 +63,7 @@ class Stopping:
                 self._give_up(attempt)
 
     def give_back_unstarted(self) -> None:
-        """The worker leaves: jobs that are claimed and not started go back to the queue, and use up no try."""
+        """The worker leaves: claimed jobs that have not started go back to the queue; that doesn't count as a try."""
         for waiting in (self._slots.unstarted, self._slots.suspects):
             while waiting:
                 attempt = waiting.popleft()

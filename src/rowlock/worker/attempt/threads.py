@@ -1,8 +1,4 @@
-"""Threads for handlers that block.
-
-They are daemon threads, unlike the threads of concurrent.futures: at exit Python waits for threads that are not
-daemons, and a handler that never returns would keep a stopped worker alive.
-"""
+"""Threads in which a worker calls functions that aren't async."""
 
 from __future__ import annotations
 
@@ -19,8 +15,12 @@ from rowlock.worker.attempt.classify import Overran
 T = TypeVar("T")
 
 
-class Threads:
-    """A pool of up to `size` threads, started when needed and reused."""
+class SlotThreads:
+    """A pool of up to `size` threads, started when needed and reused.
+
+    They are daemon threads, unlike those of concurrent.futures: at exit Python waits for threads that aren't daemons,
+    and a handler that never returns would keep a stopped worker alive.
+    """
 
     def __init__(self, size: int) -> None:
         self._size, self._started, self._free = size, 0, 0

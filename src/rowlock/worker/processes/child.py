@@ -27,21 +27,91 @@ from pathlib import Path
 from typing import Any
 
 from rowlock.client.client import Client
+from rowlock.client.context import Report
 from rowlock.client.tasks.task import Task
 from rowlock.core.config import Settings
-from rowlock.core.current_job import running as current
+from rowlock.core.error_text import clean
 from rowlock.core.job import Claimed
+from rowlock.core.job import running as current
 from rowlock.core.outcome import AttemptEnd, Failed
+from rowlock.store.read.job_logs import MOST_TEXT
 from rowlock.worker.attempt.attempt import LiveAttempt
-from rowlock.worker.attempt.call import Invoker
 from rowlock.worker.attempt.classify import end_of
-from rowlock.worker.processes.channel import Lines, Progress, ToParent
+from rowlock.worker.attempt.executor import Invoker
 from rowlock.worker.processes.cleanup import Leftovers
 from rowlock.worker.processes.locate import NotImportable, find
 
+PROGRESS_SECONDS = 0.05
+RECORD_LIMIT = 100_000  # characters of one log record
 log = logging.getLogger("rowlock.worker")
-
 PR_SET_PDEATHSIG = 1
+
+
+class ChildProgress:
+    """Progress of the attempt that runs: the latest goes to the parent, at most twenty times a second."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        self._send, self._wake, self._lock = send, threading.Event(), threading.Lock()
+        self._latest: tuple[int | None, str | None, str | None] | None = None
+        self._running: LiveAttempt | None = None
+        threading.Thread(target=self._repeat, name="rowlock-progress", daemon=True).start()
+
+    def reporter(self, running: LiveAttempt) -> Report:
+        """The function behind `ctx.progress` of one attempt. After the attempt has ended it does nothing: a thread that
+        the attempt left behind would otherwise report progress for the next attempt."""
+        self._running = running
+
+        def report(percent: int | None, phase: str | None, message: str | None) -> None:
+            with self._lock:
+                if self._running is not running:
+                    return
+                if percent is None and self._latest is not None:
+                    percent = self._latest[0]
+                self._latest = (percent, _short(phase), _short(message))
+            self._wake.set()
+
+        return report
+
+    def end(self) -> None:
+        """The attempt has ended: send what is not sent yet, and take no more."""
+        with self._lock:
+            self._flush()
+            self._running = None
+
+    def _flush(self) -> None:
+        latest, self._latest = self._latest, None
+        if latest is not None:
+            self._send("progress", *latest)
+
+    def _repeat(self) -> None:
+        pause = threading.Event()
+        while self._wake.wait():
+            self._wake.clear()
+            with self._lock:
+                self._flush()
+            pause.wait(PROGRESS_SECONDS)
+
+
+def _short(text: str | None) -> str | None:
+    return None if text is None else clean(str(text), 2000)
+
+
+class ToParent(logging.Handler):
+    """Log records become lines of the parent's log."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        super().__init__()
+        self._send, self._pid = send, os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send one record."""
+        try:
+            if os.getpid() != self._pid:  # in a fork: two processes that write to the pipe would garble it
+                os.write(2, f"{self.format(record)[:RECORD_LIMIT]}\n".encode(errors="backslashreplace"))
+                return
+            self._send("log", record.levelno, record.name, self.format(record)[:RECORD_LIMIT])
+        except Exception:
+            self.handleError(record)
 
 
 def main(control: Connection, output: Connection, parent: int, folder: str, settings: str) -> None:
@@ -91,7 +161,7 @@ class Host:
         self._tasks: dict[str, Task[..., Any, Any]] = {}
         self._invokers: dict[Client, Invoker] = {}  # of the apps whose lifespans are open
         self._exits = AsyncExitStack()
-        self.progress = Progress(self.send)
+        self.progress = ChildProgress(self.send)
 
     def run(self) -> None:
         """Run the event loop until told to exit; stop it whenever a sync function is to run in this thread."""
@@ -231,12 +301,16 @@ class Host:
             for lifespan in app.lifespans:
                 resources |= await opening.enter_async_context(asynccontextmanager(lifespan)())
             self._exits.push_async_callback(opening.pop_all().aclose)
-        invoker = self._invokers[app] = Invoker(app, resources, self.progress, self, Lines(self.send), stopping=None)
+        invoker = self._invokers[app] = Invoker(app, resources, self.progress, self, lines=self, stopping=None)
         return invoker
 
     async def call(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
         """Call a sync task in the main thread. The parent enforces its timeout."""
         return await self.between_turns(function)
+
+    def keeper(self, job: Claimed) -> Callable[[str, str], None]:
+        """The function that keeps a line (level, message) of `ctx.log`: the parent writes it to the database."""
+        return lambda level, message: self.send("line", level, clean(message, MOST_TEXT))
 
 
 @contextmanager

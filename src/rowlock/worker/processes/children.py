@@ -22,13 +22,12 @@ from rowlock.client.context import Report
 from rowlock.client.tasks.task import Task
 from rowlock.core.errors import LeaseLost
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
-from rowlock.signals.job_fields import job_fields
+from rowlock.signals.logs import job_fields
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.job_log import KeepsLines
 from rowlock.worker.loops import to_the_end
 from rowlock.worker.processes.locate import NotImportable, places
-from rowlock.worker.processes.output import Output
-from rowlock.worker.processes.process import Child, ChildDied, NotStarted
+from rowlock.worker.processes.process import Child, ChildDied, NotStarted, Output
 
 log = logging.getLogger("rowlock.worker")
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from rowlock.client.client import Client
-from rowlock.client.tasks import handlers
+from rowlock.client.tasks import registry
 from rowlock.client.tasks.arguments import RawArguments
 from rowlock.client.tasks.task import Task
 from rowlock.core.error_text import clean, kind, said
@@ -24,7 +24,7 @@ class NotImportable(Exception):
 def places(task: Task[..., Any, Any]) -> list[tuple[str, str]]:
     """(module, attribute) where a child may find the task or the app that has it; empty when there is no such place."""
     is_class = isinstance(task.arguments, RawArguments)
-    owner: Any = handlers._registry[task.name][0] if is_class else task.function
+    owner: Any = registry._registry[task.name][0] if is_class else task.function
     module, path = owner.__module__, owner.__qualname__
     own = [] if "<locals>" in path else [(module, path)]
     with suppress(KeyError, AttributeError):

@@ -16,7 +16,8 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -30,13 +31,81 @@ from typing import Any, TypeVar
 from rowlock.client.context import Report
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import Released
+from rowlock.signals.logs import one_line
 from rowlock.worker.processes.child import main
-from rowlock.worker.processes.output import Output
 
+LINE_LIMIT = 10_000  # characters
+LINES_PER_SECOND = 1000
+LAST_LINES = 20
 T = TypeVar("T")
 log = logging.getLogger("rowlock.worker")
-
 MAX_SIGTERMS = 20  # of one job in a row; after these, a SIGTERM counts like any other death of its process
+
+
+class Output:
+    """What a child prints and logs, as lines of the worker's log. Of more than 1,000 lines a second, the first 1,000
+    and the last 20 are written. `keep` gets the lines that are kept with the job."""
+
+    def __init__(self, logger: str, extra: Mapping[str, Any], keep: Callable[[str, str], None] | None = None) -> None:
+        self._log, self._extra = logging.getLogger(logger), dict(extra)
+        self._keep = keep
+        self._rest = b""
+        self._second, self._count, self._left_out = 0, 0, 0
+        self._last: deque[tuple[int, str]] = deque(maxlen=LAST_LINES)
+
+    def feed(self, data: bytes) -> None:
+        """Log the whole lines among these bytes from the pipe, and keep the unfinished one."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest = rest[: LINE_LIMIT * 4]  # of an unfinished line keep only what will be logged
+        for line in lines:
+            self._line(logging.INFO, line.decode("utf-8", "backslashreplace"))
+
+    def record(self, level: int, logger: str, text: str) -> None:
+        """Log a record of one of the child's loggers."""
+        if logging.getLogger(logger).isEnabledFor(level):
+            prefix = "" if logger == self._log.name else f"{logger}: "
+            for line in text.split("\n"):
+                self._line(level, prefix + line)
+
+    def keep(self, level: str, text: str) -> None:
+        if self._keep is not None:
+            self._keep(level, text)
+
+    def end(self) -> None:
+        """The job has ended: log the unfinished line and the last lines."""
+        if self._rest:
+            self.feed(b"\n")
+        self._show_last()
+
+    def refresh(self) -> None:
+        """At the beginning of each second, log what was held back and count anew. Must be called at least once a
+        second."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self._show_last()
+            self._second, self._count = second, 0
+
+    def _line(self, level: int, text: str) -> None:
+        self.refresh()
+        self._count += 1
+        if self._count <= LINES_PER_SECOND:
+            self._write(level, text)
+            return
+        self._left_out += len(self._last) == LAST_LINES
+        self._last.append((level, text))
+
+    def _show_last(self) -> None:
+        if self._left_out:
+            self._log.warning("%d lines are left out here", self._left_out, extra=self._extra)
+        for level, text in self._last:
+            self._write(level, text)
+        self._left_out = 0
+        self._last.clear()
+
+    def _write(self, level: int, text: str) -> None:
+        if text := text.rstrip():
+            cut = " …(cut)" if len(text) > LINE_LIMIT else ""
+            self._log.log(level, "%s%s", one_line(text, LINE_LIMIT), cut, extra=self._extra)
 
 
 class NotStarted(Exception):
@@ -87,7 +156,6 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended."""
         process = self.process
         return process is not None and process.exitcode is None
 
@@ -273,7 +341,7 @@ def signal_group(process: BaseProcess, number: int) -> None:
 
 
 def group_lives(number: int) -> bool:
-    """Whether a process group has living members. Zombies do not count: where process 1 is no init, they stay."""
+    """Whether a process group has living members. Zombies do not count: where process 1 isn't an init, they stay."""
     try:
         os.killpg(number, 0)
         processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]

@@ -15,7 +15,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rowlock.client.client import Client
 from rowlock.core.config import WorkerSettings
@@ -30,7 +30,7 @@ from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.registration import Registration, resident_bytes
 
 if TYPE_CHECKING:
-    from rowlock.worker.claim.claimer import Claimer
+    from rowlock.worker.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
@@ -47,12 +47,6 @@ def boottime() -> float:
     return time.clock_gettime(clock)
 
 
-class Stoppable(Protocol):
-    """The worker, which an operator may ask to stop: `WorkerPool`."""
-
-    def asked_to_stop(self, how: StopHow, /) -> None: ...
-
-
 class Heart:
     """Renews the leases of one worker. Has an attempt stopped if its lease is lost or may be, or its job was
     cancelled."""
@@ -66,11 +60,11 @@ class Heart:
         registration: Registration,
         outage: Outage,
         claimer: Claimer,
-        worker: Stoppable,
+        on_stop: Callable[[StopHow], None],
     ) -> None:
         self._app, self._slots, self._stopping, self._registration = app, slots, stopping, registration
         self._beat_seconds, self._lease = settings.heartbeat_seconds, settings.lease_seconds
-        self._outage, self._claimer, self._worker = outage, claimer, worker
+        self._outage, self._claimer, self._on_stop = outage, claimer, on_stop
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
@@ -84,14 +78,12 @@ class Heart:
         self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
 
     def start(self) -> None:
-        """Begin to beat."""
         self._own_loop = asyncio.new_event_loop()  # here, so that a worker which cannot have one does not start
         self.lag.start()
         self._thread.start()
 
     @property
     def started(self) -> bool:
-        """Whether it has begun to beat."""
         return self._thread.ident is not None
 
     @property
@@ -199,7 +191,7 @@ class Heart:
                     self._row_is_locked(store, attempt, sent)
         seen = await store.run(workers.seen(self._slots.worker_id, self._slots.occupied, self._lease, resident_bytes()))
         if seen.stop is not None:
-            self._loop.call_soon_threadsafe(self._worker.asked_to_stop, seen.stop)
+            self._loop.call_soon_threadsafe(self._on_stop, seen.stop)
         if not seen.there:
             # The row was removed: this worker was out of touch for so long that it was believed dead.
             await self._registration.write(store)
@@ -289,7 +281,6 @@ class LoopLag:
             self._loop.call_later(TICK_SECONDS, self._tick)
 
     def stop(self) -> None:
-        """Watch no more."""
         self._stopped = True
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from rowlock.core.config import WorkerSettings
@@ -26,7 +27,7 @@ from rowlock.worker.loops import Loops
 from rowlock.worker.upkeep.heartbeat import boottime
 
 if TYPE_CHECKING:
-    from rowlock.worker.claim.claimer import Claimer
+    from rowlock.worker.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
@@ -114,12 +115,11 @@ class Sweeper:
     async def _reclaim(self) -> list[Settlement]:
         guard = self._settings.lease_seconds
         draws = [random.random() for _ in range(BATCH)]
-        answers = await bad_rows.all_or_each(
+        answers = await bad_rows.change_next(
             self._store,
             "reclaim",
-            leases.reclaim(draws, guard, self._keep),
-            leases.lapsed_ids(BATCH, guard),
-            lambda job_id: leases.reclaim([random.random()], guard, self._keep, job_id),
+            partial(leases.reclaim, draws, guard, self._keep),
+            bad_rows.next_ids("expired", n=BATCH, guard=guard),
         )
         reclaimed = [lost for answer in answers for lost in answer]
         if reclaimed:
@@ -129,14 +129,8 @@ class Sweeper:
         return reclaimed
 
     async def _expire(self) -> int:
-        answers = await bad_rows.all_or_each(
-            self._store,
-            "expire",
-            cancel.expire(BATCH, self._keep),
-            cancel.overdue_ids(BATCH),
-            lambda job_id: cancel.expire(1, self._keep, job_id),
-        )
-        return sum(answers)
+        expire = partial(cancel.expire, BATCH, self._keep)
+        return sum(await bad_rows.change_next(self._store, "expire", expire, bad_rows.next_ids("overdue", n=BATCH)))
 
     async def _end_batches(self) -> None:
         """End complete batches whose last outcome was written by a worker that died before it could end them."""

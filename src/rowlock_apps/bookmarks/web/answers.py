@@ -1,4 +1,4 @@
-"""What an answer means for its job: a page, another try, or the end."""
+"""Decides by the status and headers of an answer: is there a page in it, is it worth another try, or is it the end?"""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def check_status(host: str, status: int, headers: Mapping[str, str]) -> None:
     """Raise unless the answer has a page in it.
 
     403 and 451, like a captcha and robots.txt, are refusals: dead at once, and counted against the domain as a block
-    candidate. A page that is gone (404, 410) or needs a login (401, …) is dead at once, too: a second try five minutes
-    later would not help, and a later import tries again. Servers in trouble (5xx) get their second try.
+    candidate. A page that is gone (404, 410) or needs a login (401, …) is dead at once: a second try five minutes later
+    would not help, and a later import tries again. Servers in trouble (5xx) get their second try.
     """
     if challenged_by_headers(headers):
         raise captcha(host)

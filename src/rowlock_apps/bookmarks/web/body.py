@@ -9,7 +9,7 @@ from rowlock import Permanent, SourceError
 
 MOST_BYTES = 5 << 20  # of output
 MOST_RATIO = 200  # output to input; text is rarely packed to less than a twentieth
-RATIO_FROM = 64 << 10  # bytes of output below which the ratio says nothing
+RATIO_FROM = 64 << 10  # bytes of output below which the ratio means nothing
 STEP = 64 << 10
 PLAIN, GZIP = {"", "identity"}, {"gzip", "x-gzip"}
 

@@ -2,7 +2,7 @@
 
 A challenge is recognised by the scripts of its provider, not by words: a page about captchas has the words, and a login
 form has a challenge's widget. Three things count, the most certain first: a header that only a challenge has; a
-script or a frame that only a challenge has; and a widget or a usual title on a refusal, or on a page that says nothing
+script or a frame that only a challenge has; and a widget or a usual title on a refusal, or on a page that has nothing
 else of itself.
 """
 
@@ -54,7 +54,7 @@ _BETWEEN = re.compile(r"\s+[|–—·:-]\s+|\s*\|\s*")
 
 
 def challenged_by_headers(headers: Mapping[str, str]) -> bool:
-    """Whether the headers alone say it."""
+    """Whether the headers alone show a challenge."""
     return (
         "challenge" in headers.get("cf-mitigated", "").lower()  # Cloudflare
         or headers.get("x-amzn-waf-action", "").strip().lower() in ("captcha", "challenge")  # AWS WAF

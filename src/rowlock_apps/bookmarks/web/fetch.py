@@ -1,6 +1,6 @@
 """Fetches the head of a page: every hop checked by the guard, every answer bounded in bytes and time.
 
-`resolve` and `dial` are arguments, so that a test or a demo can have a web of its own. `dial` makes the socket for an
+`resolve` and `dial` are arguments, so that tests and the demo can have their own web. `dial` makes the socket for an
 address that the guard has let through (it is aiohttp's `socket_factory`); the one used in production looks at the
 address once more.
 """
@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urljoin
 
 import aiohttp
 from yarl import URL
@@ -32,9 +33,7 @@ from rowlock.public_web import (
 from . import challenge, head, robots
 from .answers import REDIRECTS, captcha, check_status
 from .body import inflated
-from .guard import redirected
 from .head import Head, HeadReader
-from .page import Page
 
 ROBOT = "rowlock-bookmarks"
 MOST_REDIRECTS = 5
@@ -49,6 +48,15 @@ class Limits:
     total: float = 30.0  # all hops together
     headers: float = 10.0  # to the end of the headers of one answer
     idle: float = 10.0  # between two pieces of a body
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is kept of a fetched page."""
+
+    final_url: str
+    content_type: str
+    head: Head
 
 
 class _NoNames(aiohttp.abc.AbstractResolver):
@@ -147,7 +155,7 @@ class Fetcher:
         if answer.status not in challenge.REFUSALS or _content_type(answer) not in PAGES:
             return
         reader = HeadReader()
-        with suppress(Permanent, SourceError):  # its body cannot be unpacked: the status says enough
+        with suppress(Permanent, SourceError):  # its body cannot be unpacked: the status is enough
             async with aclosing(self._body(answer, challenge.MOST_BYTES)) as steps:
                 await self._read_on(reader, steps)
         found = reader.head(target.url, answer.charset)
@@ -155,7 +163,7 @@ class Fetcher:
             raise captcha(target.host)
 
     async def _read_on(self, reader: HeadReader, steps: AsyncIterator[bytes]) -> None:
-        """As much of a page as tells a challenge, without waiting long for it, or for its end."""
+        """The part of a page that shows a challenge, without waiting long for it, or for its end."""
         with suppress(TimeoutError, aiohttp.ClientError, OSError):
             async with asyncio.timeout(min(LOOK_SECONDS, self._limits.idle)):
                 while len(reader) < challenge.MOST_BYTES and (step := await anext(steps, b"")):
@@ -214,3 +222,12 @@ async def open_fetcher(
         },
     ) as session:
         yield Fetcher(session, resolve, ports, limits)
+
+
+def redirected(target: WebTarget, location: str, ports: Collection[int]) -> WebTarget:
+    """The target of a redirect; it must pass all checks of a first request."""
+    try:
+        joined = urljoin(target.url, location)
+    except ValueError:
+        raise AddressRefused(f"{target.host} redirects to what is no URL", code="URL_REFUSED") from None
+    return web_target(joined, ports, said=f"{target.host} redirects to what is")

@@ -1,4 +1,4 @@
-"""What a page says of itself: title, description, Open Graph, canonical link, icon. Never its text.
+"""Reads the head of a page: title, description, Open Graph, canonical link, icon. Never its text.
 
 The bytes come in a stream; they are read until the head has ended, at most 256 KiB. Before a parser sees them, a scan
 cuts them off at the first tag that is nested deeper, is longer or has more attributes than the tags of real heads,
@@ -67,16 +67,16 @@ class HeadReader:
         return len(self._data)
 
     def head(self, url: str, charset: str | None) -> Head:
-        """What the head says; relative URLs in it are relative to `url`."""
+        """The head that was read; relative URLs in it are relative to `url`."""
         return head_of(_decoded(bytes(self._data[: self._end]), charset), url)
 
     def beginning(self, most: int) -> str:
-        """The page as far as it was read, letters beyond ASCII aside: to look for tags in."""
+        """The part of the page that was read, without letters beyond ASCII: to look for tags in."""
         return self._data[:most].decode("ascii", "replace")
 
 
 def head_of(text: str, url: str) -> Head:
-    """What the head of a page says."""
+    """Parse the head of a page."""
     tree = LexborHTMLParser(text[: _safe_end(text)])
     metas: dict[str, str] = {}
     for node in tree.css("meta[content]"):
@@ -126,7 +126,7 @@ def _spaced(text: str, start: int, end: int) -> bool:
 
 
 def _decoded(data: bytes, charset: str | None) -> str:
-    """By its mark, the header, what the page says, else UTF-8: as browsers do."""
+    """By its mark, the header, the declaration in the page, else UTF-8: as browsers do."""
     for mark, codec in (
         (codecs.BOM_UTF8, "utf-8-sig"),
         (codecs.BOM_UTF16_LE, "utf-16"),
@@ -134,8 +134,8 @@ def _decoded(data: bytes, charset: str | None) -> str:
     ):
         if data.startswith(mark):
             return data.decode(codec, "replace")
-    said = _CHARSET.search(data[:4096])
-    for name in (charset, said[1].decode("ascii") if said else None):
+    declared = _CHARSET.search(data[:4096])
+    for name in (charset, declared[1].decode("ascii") if declared else None):
         if name and (known := codec_of(name)):
             return data.decode(known, "replace")
     return data.decode("utf-8", "replace")

@@ -21,7 +21,7 @@ class Pattern(NamedTuple):
     """A path as a rule has it, taken apart before it is decoded: `%2A` is a star and no wildcard."""
 
     length: int
-    parts: tuple[str, ...]  # what stands between wildcards
+    parts: tuple[str, ...]  # the texts between wildcards
     anchored: bool
 
 
@@ -53,7 +53,7 @@ def parse(text: str, robot: str) -> Rules:
         if key == "user-agent":
             agents = [] if in_rules else agents
             in_rules = False
-            agents.append(re.split(r"[/\s]", value.lower(), maxsplit=1)[0])  # also one that gives a version
+            agents.append(re.split(r"[/\s]", value.lower(), maxsplit=1)[0])  # with or without a version
             groups.setdefault(agents[-1], [])
         elif key in ("allow", "disallow"):
             in_rules = True

@@ -1,6 +1,6 @@
 """What a handler is: `@handler("name")` above a `BaseHandler`, which is Rowlock's own; here with checked params.
 
-A `CheckedHandler` says with a pydantic model what it takes. Params that do not fit are found when a cron job is added
+A `CheckedHandler` declares its params in a pydantic model. Params that do not fit are found when a cron job is added
 (`cron_jobs.add`), when a worker starts (those of the YAML), and at the latest when they are about to be used: then the
 execution is FAILED at once, because no retry would help.
 """
@@ -68,8 +68,8 @@ class CheckedHandler(BaseHandler):
 
 
 def check_params(handler_name: str, params: Any) -> None:
-    """InvalidArguments when a handler of that name says what it takes, and these params do not fit."""
-    with suppress(HandlerNotFoundError):  # a plain task may have that name; else Rowlock says that there is none
+    """Raise InvalidArguments if a handler of that name declares its params, and these do not fit."""
+    with suppress(HandlerNotFoundError):  # a plain task may have that name; else Rowlock reports that there is none
         found = get_handler(handler_name)
         if isinstance(found, CheckedHandler):
             try:

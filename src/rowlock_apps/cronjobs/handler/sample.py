@@ -1,4 +1,4 @@
-"""A handler whose params say how it ends: for tests, for the demo, and to try out retries and timeouts."""
+"""A handler whose params choose how it ends: for tests, for the demo, and to try out retries and timeouts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SampleParams(Params):
     should_fail: bool = False  # every attempt fails
     fail_times: int = Field(default=0, ge=0)  # this many attempts fail, the next one succeeds
     retry_after_seconds: float | None = Field(default=None, ge=0, le=DAY)  # instead of the usual pause
-    permanent: bool = False  # a failure is final, whatever max_retry says
+    permanent: bool = False  # a failure is final, whatever max_retry is
     message: str = "asked to fail"
     result: Any = {"status": "done"}
 
@@ -33,7 +33,7 @@ class SampleFailed(Exception):
 
 @handler("sample", max_attempts=1 + MAX_RETRY, backoff=RETRY_PAUSE)
 class SampleHandler(CheckedHandler):
-    """Sleeps, then fails or returns a result, as its params say."""
+    """Sleeps, then fails or returns a result, as its params ask."""
 
     shape = SampleParams
 
@@ -52,7 +52,7 @@ class SampleHandler(CheckedHandler):
 
 
 async def _sleep_on(seconds: float) -> None:
-    """Sleep to the end, also when cancelled."""
+    """Sleep to the end, even when cancelled."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         try:

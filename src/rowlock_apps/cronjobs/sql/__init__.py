@@ -11,7 +11,6 @@ FILE = Path(__file__).with_name("worker.sql")
 
 
 def query(name: str) -> str:
-    """The statement of that name."""
     return _queries()[name]
 
 

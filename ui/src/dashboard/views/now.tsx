@@ -1,4 +1,5 @@
-// How it stands, in one sentence; then the numbers, each a link to what it counts.
+// How it stands, in one sentence that the server makes (api/operator/now.py: sentence); then the numbers, each a link to what it
+// counts.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { roughly } from "../../shared/time.ts";

@@ -21,7 +21,7 @@ CHANNEL = "rowlock"
 EVERY_MESSAGE = ("work", "cancel", "schedules", "events")
 
 
-class Listener:
+class PostgresListener:
     """One connection that LISTENs. It is checked every 15 seconds and replaced if it is broken: without a check, a
     broken connection looks like one without notifications."""
 

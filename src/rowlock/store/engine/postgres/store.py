@@ -21,7 +21,7 @@ from rowlock.store.engine.outage import outage_of
 from rowlock.store.engine.postgres.connections import Connections, call_off
 from rowlock.store.engine.postgres.connector import Connector, place
 from rowlock.store.engine.postgres.errors import BROKEN, CANCELED, READ_ONLY, TROUBLE, translate
-from rowlock.store.engine.postgres.listener import Listener
+from rowlock.store.engine.postgres.listener import PostgresListener
 from rowlock.store.engine.postgres.transactions import UserTransactions, in_transaction
 from rowlock.store.engine.sqlite.wakeups import NoWakeups
 from rowlock.store.engine.statements import bind, load
@@ -33,9 +33,16 @@ log = logging.getLogger("rowlock.store")
 
 # A worker that polled an empty queue has cached plans made for an empty table (sequential scan and sort); then a
 # million jobs arrive and each claim reads them all, until the next autoanalyze. So the hot statements, each of which
-# has its index, run on connections where the other ways are switched off, and all others are planned anew each time.
-# Behind a pooler nothing is cached, so nothing need be set.
-HOT = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off", "enable_bitmapscan": "off"}
+# has its index, run on connections where the other ways are switched off. There a statement is planned once: PostgreSQL
+# would go on planning those whose values look cheap, and planning takes longer than they do. All others are planned
+# anew each time. Behind a pooler nothing is cached, so nothing need be set.
+HOT = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+}
 OTHER = {"plan_cache_mode": "force_custom_plan"}
 # A new table needs new pages, where the pages of an old one may have room. A temporary one needs no right on ours.
 TRIAL = """CREATE TEMPORARY TABLE rowlock_trial ON COMMIT DROP AS
@@ -221,7 +228,7 @@ class PostgresStore:
             return NoWakeups()
         direct = self._options.direct_url
         options = replace(self._options, pooler="session") if direct else self._options
-        listener = Listener(Connector(direct or self._url, options, {}), self.outage, on_wakeup)
+        listener = PostgresListener(Connector(direct or self._url, options, {}), self.outage, on_wakeup)
         listener.start()
         return listener
 

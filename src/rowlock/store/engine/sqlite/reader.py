@@ -12,9 +12,8 @@ import apsw
 
 from rowlock.core.errors import TooSlow
 from rowlock.store.engine.operation import Wake
-from rowlock.store.engine.sqlite.errors import translate
 from rowlock.store.engine.sqlite.filesystem import DatabaseFile
-from rowlock.store.engine.sqlite.runner import Runner
+from rowlock.store.engine.sqlite.runner import Runner, translate
 from rowlock.store.engine.store import StoreOptions
 
 T = TypeVar("T")
@@ -24,7 +23,7 @@ SLOW_SECONDS = 1.0  # for which the next reads then go to the reader's thread
 SAME_SECONDS = 0.5  # between two looks whether the path still leads to the open file
 
 
-class Reader:
+class SqliteReader:
     """The reads of one store; `check` raises once that must not be used."""
 
     def __init__(self, file: DatabaseFile, options: StoreOptions, check: Callable[[], None]) -> None:

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, cast
 
 import apsw
 
-from rowlock.core.clock import FakeClock
-from rowlock.core.errors import StoreError, StoreUnavailable
+from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
+from rowlock.core.times import FakeClock
 from rowlock.store.engine import forking
 from rowlock.store.engine.operation import Call, Row, row_maker
 from rowlock.store.engine.sqlite.filesystem import DatabaseFile
@@ -28,6 +28,19 @@ FORK_SECONDS = 1.0  # that a fork waits for a statement to end
 BUSY_LOOK_SECONDS = 0.002  # between looks whether the other writer is done. SQLite's own way, up to 100 ms, starves
 CHECKPOINT_PAGES = 1000  # of the write-ahead log; a longer one is copied back into the file
 INSTRUCTIONS = 20_000  # of SQLite's machine, about a millisecond, between looks at the clock
+
+
+def translate(error: BaseException, doing: str) -> StoreError:
+    """Our error for one of apsw's; `doing` begins its message. One of ours stays what it is."""
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, apsw.FullError):
+        return StorageFull(f"{doing}: the disk is full ({error}); reads work, writes resume when there is space")
+    if isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE:
+        return StorageFull(f"{doing}: the disk did not take the write ({error})")
+    if isinstance(error, (apsw.BusyError, apsw.LockedError, apsw.IOError, apsw.CantOpenError)):
+        return StoreUnavailable(f"{doing}: {error}")
+    return StoreError(f"{doing}: {error}")
 
 
 def bindable(value: Any) -> Any:

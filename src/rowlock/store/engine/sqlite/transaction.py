@@ -13,9 +13,8 @@ import apsw
 
 from rowlock.core.errors import RowlockError, StoreError, TransactionTooLong
 from rowlock.store.engine.operation import Wake
-from rowlock.store.engine.sqlite.errors import translate
 from rowlock.store.engine.sqlite.requests import Do, Reply, SqliteSession
-from rowlock.store.engine.sqlite.runner import Runner, roll_back
+from rowlock.store.engine.sqlite.runner import Runner, roll_back, translate
 from rowlock.store.engine.sqlite.wakeups import send_all
 
 log = logging.getLogger("rowlock.store")

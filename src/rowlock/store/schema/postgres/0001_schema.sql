@@ -89,6 +89,7 @@ CREATE TABLE rowlock.jobs_live (
     locked_at           timestamptz,
     heartbeat_at        timestamptz,
     lease_expires_at    timestamptz,
+    published           text,                 -- by a bridge: 'unread' while its request waits in Redis, then 'read'
     source_epoch        integer,              -- the breaker's epoch under which this attempt was claimed
     settled_token       uuid,                 -- the token of the last settle: a repeat is a duplicate
     cancel_requested_at timestamptz,
@@ -412,6 +413,8 @@ CREATE TABLE rowlock.sources (
     created_at            timestamptz      NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);                                                       -- tokens and streaks stay on the page
 CREATE INDEX sources_refused ON rowlock.sources (name) WHERE refusals > 0;
+-- What is wrong: sources that may be closed, few of many.
+CREATE INDEX sources_closed ON rowlock.sources (name) WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until IS NOT NULL;
 
 -- The two classes that everybody needs. Two at a time is polite to a website; an API has its own contract.
 INSERT INTO rowlock.sources (name, concurrency) VALUES ('domain', 2), ('api', NULL);
@@ -459,6 +462,7 @@ CREATE TABLE rowlock.schedules (
 ) WITH (fillfactor = 70);
 CREATE INDEX schedules_due ON rowlock.schedules (next_tick)
     WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL;
+CREATE INDEX schedules_problem ON rowlock.schedules (id) WHERE problem IS NOT NULL AND retired_at IS NULL;
 
 -- A tick that was fired, or skipped because the job of the one before was still live. Apart from the jobs, so that
 -- forgetting a job doesn't bring its tick back.
@@ -584,46 +588,30 @@ CREATE TABLE rowlock.queue_samples (
 
 -- --- The API: who may use it
 
--- A token that `rowlock tokens create` showed once, or a browser's session. Only its SHA-256 is stored, which is
--- useless to whoever reads this table. A session is accepted in a cookie alone, a token never in a cookie; being rows
--- of one table, both are listed, revoked, pruned and checked by the same statements.
+-- Everything that proves who asks: a `token` that `rowlock tokens create` showed once, the `session` of a browser, and
+-- two that work once: the `link` that opens a session, and the `ticket` that a browser puts into the address of a
+-- WebSocket. Only the SHA-256 of each is stored, which is useless to whoever reads this table. Each kind is accepted only
+-- where it belongs: a session in a cookie, a token never in one.
 CREATE TABLE rowlock.tokens (
     id         uuid        PRIMARY KEY,
     hash       text        NOT NULL UNIQUE,
     hint       text        NOT NULL,          -- the first characters, to recognise a token in a list
     kind       text        NOT NULL DEFAULT 'token',
+    uses       integer,                       -- how often it can still be used; NULL: any number of times
     owner      text,                          -- whose jobs it opens; NULL for an operator's, which opens all
     scope      text        NOT NULL,
     job_id     uuid,                          -- the only job that it opens, and only for reading
-    made_from  uuid,                          -- of a session: the token that asked for it, and with which it is revoked
+    made_from  uuid,                          -- the token that asked for it, and with which it is revoked
+    good_until double precision,              -- of a ticket: when the JSON Web Token that asked for it expires (epoch)
     created_at timestamptz NOT NULL,
     expires_at timestamptz,
     revoked_at timestamptz,
     CONSTRAINT tokens_scope CHECK (scope IN ('jobs', 'operator', 'operator:read')),
     CONSTRAINT tokens_owner CHECK ((owner IS NULL) = (scope <> 'jobs')),
     CONSTRAINT tokens_kind CHECK (
-        kind = 'token' OR (kind = 'session' AND job_id IS NULL AND expires_at IS NOT NULL))
-);
-
--- A ticket: what a browser may put into the address of a WebSocket. Good once, and for a moment.
-CREATE TABLE rowlock.tickets (
-    hash       text        PRIMARY KEY,
-    owner      text,
-    scope      text        NOT NULL,
-    token_id   uuid,                          -- the token that asked for it: if it's revoked, its sockets close
-    job_id     uuid,
-    good_until double precision,              -- when the JSON Web Token that asked for it expires, in seconds since 1970
-    expires_at timestamptz NOT NULL
-);
-
--- A login link that hasn't been used, by the SHA-256 of its secret. Using it makes a session and deletes the row.
-CREATE TABLE rowlock.login_links (
-    hash       text        PRIMARY KEY,
-    owner      text,                          -- whose session it opens; NULL for an operator's
-    scope      text        NOT NULL,
-    expires_at timestamptz NOT NULL,
-    CONSTRAINT login_links_scope CHECK (scope IN ('jobs', 'operator', 'operator:read')),
-    CONSTRAINT login_links_owner CHECK ((owner IS NULL) = (scope <> 'jobs'))
+        (kind = 'token' AND uses IS NULL)
+        OR (kind = 'session' AND uses IS NULL AND job_id IS NULL AND expires_at IS NOT NULL)
+        OR (kind IN ('link', 'ticket') AND uses >= 0 AND uses IS NOT NULL AND expires_at IS NOT NULL))
 );
 
 -- A request that created a job under an Idempotency-Key: the same request again gets the same job. The row is there

@@ -2,16 +2,18 @@
 
 -- Every job, live or finished. Whoever can't read the tokens in the tables sees NULL here: with a token, anybody could
 -- end the job in its worker's place. has_column_privilege asks about the role that reads the view, whoever owns the
--- view.
+-- view. A job that was published to Redis is queued, and has not started, until a worker has answered.
 CREATE OR REPLACE VIEW rowlock.jobs AS
-SELECT id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
+SELECT id, task, queue, CASE WHEN published = 'unread' THEN 'queued' ELSE state END AS state,
+       priority, args, owner, source, tags, batch_id, schedule_id, tick,
        attempt, max_attempts, releases, losses, backoff, timeout_seconds, run_after, expires_at,
        CASE WHEN has_column_privilege('rowlock.jobs_live', 'lease_token', 'SELECT') THEN lease_token END AS lease_token,
        locked_by, locked_at, heartbeat_at, lease_expires_at,
        CASE WHEN has_column_privilege('rowlock.jobs_live', 'settled_token', 'SELECT') THEN settled_token END
            AS settled_token,
        cancel_requested_at, progress, phase, message, NULL::json AS result, result_uri,
-       result_checksum, error_code, error_message, created_at, started_at,
+       result_checksum, error_code, error_message, created_at,
+       CASE WHEN published = 'unread' THEN NULL ELSE started_at END AS started_at,
        NULL::timestamptz AS finished_at, updated_at
 FROM rowlock.jobs_live
 UNION ALL
@@ -28,15 +30,12 @@ FROM rowlock.jobs_finished;
 CREATE OR REPLACE VIEW rowlock.recent_jobs AS
 SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at, finished_at, error_code,
        error_message
-FROM (
-    -- Ids begin with the time of creation; each branch reads twenty entries of an index.
-    (SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at,
-            NULL::timestamptz AS finished_at, error_code, error_message
-     FROM rowlock.jobs_live ORDER BY id DESC LIMIT 20)
+FROM rowlock.jobs
+-- Ids begin with the time of creation: of each table, twenty entries of its index are read.
+WHERE id = ANY (ARRAY(
+    SELECT id FROM (SELECT id FROM rowlock.jobs_live ORDER BY id DESC LIMIT 20) live
     UNION ALL
-    (SELECT id, task, queue, state, attempt, last_worker, NULL, created_at, started_at,
-            finished_at, error_code, error_message
-     FROM rowlock.jobs_finished ORDER BY id DESC LIMIT 20)) newest
+    SELECT id FROM (SELECT id FROM rowlock.jobs_finished ORDER BY id DESC LIMIT 20) finished))
 ORDER BY created_at DESC, id DESC
 LIMIT 20;
 
@@ -63,7 +62,7 @@ CREATE OR REPLACE VIEW rowlock.stuck_jobs AS
 SELECT id, task, queue, locked_by, attempt, locked_at, heartbeat_at, lease_expires_at,
        statement_timestamp() - coalesce(heartbeat_at, locked_at) AS time_since_heartbeat
 FROM rowlock.jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread'
+WHERE state = 'running' AND published IS DISTINCT FROM 'unread'
   AND coalesce(heartbeat_at, locked_at) < statement_timestamp() - interval '5 minutes'
 ORDER BY coalesce(heartbeat_at, locked_at);
 
@@ -182,7 +181,7 @@ startable AS (
 ),
 running AS (
     SELECT queue, count(*) AS number FROM rowlock.jobs_live
-    WHERE state = 'running' AND locked_by <> 'redis-unread' GROUP BY queue
+    WHERE state = 'running' AND published IS DISTINCT FROM 'unread' GROUP BY queue
 ),
 -- The mean run time of the newest thousand jobs, by queue.
 took AS (

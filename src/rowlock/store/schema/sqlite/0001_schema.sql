@@ -84,6 +84,7 @@ CREATE TABLE rowlock_jobs_live (
     locked_at           REAL,
     heartbeat_at        REAL,
     lease_expires_at    REAL,
+    published           TEXT,                 -- by a bridge: 'unread' while its request waits in Redis, then 'read'
     source_epoch        INTEGER,              -- the breaker's epoch under which this attempt was claimed
     settled_token       TEXT,                 -- the token of the last settle: a repeat is a duplicate
     cancel_requested_at REAL,
@@ -253,33 +254,24 @@ CREATE TRIGGER rowlock_jobs_finished_success AFTER INSERT ON rowlock_jobs_finish
 WHEN NEW.state = 'succeeded'
 BEGIN
     INSERT INTO rowlock_tallies
-    VALUES (CAST(NEW.finished_at AS INTEGER) / 60 * 60, NEW.queue, NEW.task, 'succeeded',
-        CASE WHEN NEW.finished_at - NEW.started_at < 1 THEN
-            CASE WHEN NEW.finished_at - NEW.started_at < 0.005 THEN 0
-                 WHEN NEW.finished_at - NEW.started_at < 0.01 THEN 1
-                 WHEN NEW.finished_at - NEW.started_at < 0.025 THEN 2
-                 WHEN NEW.finished_at - NEW.started_at < 0.05 THEN 3
-                 WHEN NEW.finished_at - NEW.started_at < 0.1 THEN 4
-                      WHEN NEW.finished_at - NEW.started_at < 0.25 THEN 5
-                      WHEN NEW.finished_at - NEW.started_at < 0.5 THEN 6 ELSE 7 END
-        WHEN NEW.finished_at - NEW.started_at IS NULL THEN -1
-        ELSE CASE WHEN NEW.finished_at - NEW.started_at < 2.5 THEN 8 WHEN NEW.finished_at - NEW.started_at < 5 THEN 9
-             WHEN NEW.finished_at - NEW.started_at < 10 THEN 10 WHEN NEW.finished_at - NEW.started_at < 30 THEN 11
-             WHEN NEW.finished_at - NEW.started_at < 60 THEN 12 WHEN NEW.finished_at - NEW.started_at < 300 THEN 13
-                  WHEN NEW.finished_at - NEW.started_at < 900 THEN 14
-                  WHEN NEW.finished_at - NEW.started_at < 3600 THEN 15 ELSE 16 END END,
-        CASE WHEN NEW.started_at - NEW.run_after < 1 THEN
-            CASE WHEN NEW.started_at - NEW.run_after < 0.005 THEN 0 WHEN NEW.started_at - NEW.run_after < 0.01 THEN 1
-                 WHEN NEW.started_at - NEW.run_after < 0.025 THEN 2 WHEN NEW.started_at - NEW.run_after < 0.05 THEN 3
-                 WHEN NEW.started_at - NEW.run_after < 0.1 THEN 4 WHEN NEW.started_at - NEW.run_after < 0.25 THEN 5
-                      WHEN NEW.started_at - NEW.run_after < 0.5 THEN 6 ELSE 7 END
-        WHEN NEW.started_at - NEW.run_after IS NULL THEN -1
-        ELSE CASE WHEN NEW.started_at - NEW.run_after < 2.5 THEN 8 WHEN NEW.started_at - NEW.run_after < 5 THEN 9
-             WHEN NEW.started_at - NEW.run_after < 10 THEN 10 WHEN NEW.started_at - NEW.run_after < 30 THEN 11
-             WHEN NEW.started_at - NEW.run_after < 60 THEN 12 WHEN NEW.started_at - NEW.run_after < 300 THEN 13
-                  WHEN NEW.started_at - NEW.run_after < 900 THEN 14
-                  WHEN NEW.started_at - NEW.run_after < 3600 THEN 15 ELSE 16 END END,
-        1, max(coalesce(NEW.finished_at - NEW.started_at, 0), 0), max(coalesce(NEW.started_at - NEW.run_after, 0), 0))
+    SELECT CAST(NEW.finished_at AS INTEGER) / 60 * 60, NEW.queue, NEW.task, 'succeeded',
+           CASE WHEN ran < 1 THEN
+                    CASE WHEN ran < 0.005 THEN 0 WHEN ran < 0.01 THEN 1 WHEN ran < 0.025 THEN 2 WHEN ran < 0.05 THEN 3
+                         WHEN ran < 0.1 THEN 4 WHEN ran < 0.25 THEN 5 WHEN ran < 0.5 THEN 6 ELSE 7 END
+                WHEN ran IS NULL THEN -1
+                ELSE CASE WHEN ran < 2.5 THEN 8 WHEN ran < 5 THEN 9 WHEN ran < 10 THEN 10 WHEN ran < 30 THEN 11
+                          WHEN ran < 60 THEN 12 WHEN ran < 300 THEN 13 WHEN ran < 900 THEN 14
+                          WHEN ran < 3600 THEN 15 ELSE 16 END END,
+           CASE WHEN waited < 1 THEN
+                    CASE WHEN waited < 0.005 THEN 0 WHEN waited < 0.01 THEN 1 WHEN waited < 0.025 THEN 2 WHEN waited < 0.05 THEN 3
+                         WHEN waited < 0.1 THEN 4 WHEN waited < 0.25 THEN 5 WHEN waited < 0.5 THEN 6 ELSE 7 END
+                WHEN waited IS NULL THEN -1
+                ELSE CASE WHEN waited < 2.5 THEN 8 WHEN waited < 5 THEN 9 WHEN waited < 10 THEN 10 WHEN waited < 30 THEN 11
+                          WHEN waited < 60 THEN 12 WHEN waited < 300 THEN 13 WHEN waited < 900 THEN 14
+                          WHEN waited < 3600 THEN 15 ELSE 16 END END,
+           1, max(coalesce(ran, 0), 0), max(coalesce(waited, 0), 0)
+    FROM (SELECT NEW.finished_at - NEW.started_at AS ran, NEW.started_at - NEW.run_after AS waited)
+    WHERE TRUE  -- without it, SQLite takes ON for the condition of a join
     ON CONFLICT DO UPDATE
     SET number = number + 1, run_seconds = run_seconds + excluded.run_seconds,
         wait_seconds = wait_seconds + excluded.wait_seconds;
@@ -358,21 +350,17 @@ BEGIN
     FROM rowlock_jobs_live j
     WHERE rowlock_attempts.rowid = NEW.rowid AND NEW.task IS NULL AND j.id = NEW.job_id;
     INSERT INTO rowlock_tallies
-    SELECT CAST(a.finished_at AS INTEGER) / 60 * 60, coalesce(a.queue, ''), coalesce(a.task, ''), 'attempt.' || a.outcome,
-        CASE WHEN a.finished_at - a.started_at < 1 THEN
-            CASE WHEN a.finished_at - a.started_at < 0.005 THEN 0 WHEN a.finished_at - a.started_at < 0.01 THEN 1
-                 WHEN a.finished_at - a.started_at < 0.025 THEN 2 WHEN a.finished_at - a.started_at < 0.05 THEN 3
-                 WHEN a.finished_at - a.started_at < 0.1 THEN 4 WHEN a.finished_at - a.started_at < 0.25 THEN 5
-                      WHEN a.finished_at - a.started_at < 0.5 THEN 6 ELSE 7 END
-        WHEN a.finished_at - a.started_at IS NULL THEN -1
-        ELSE CASE WHEN a.finished_at - a.started_at < 2.5 THEN 8 WHEN a.finished_at - a.started_at < 5 THEN 9
-             WHEN a.finished_at - a.started_at < 10 THEN 10 WHEN a.finished_at - a.started_at < 30 THEN 11
-             WHEN a.finished_at - a.started_at < 60 THEN 12 WHEN a.finished_at - a.started_at < 300 THEN 13
-                  WHEN a.finished_at - a.started_at < 900 THEN 14
-                  WHEN a.finished_at - a.started_at < 3600 THEN 15 ELSE 16 END END,
-        -1, 1, max(coalesce(a.finished_at - a.started_at, 0), 0), 0
-    FROM rowlock_attempts a
-    WHERE a.rowid = NEW.rowid
+    SELECT CAST(finished_at AS INTEGER) / 60 * 60, coalesce(queue, ''), coalesce(task, ''), 'attempt.' || outcome,
+           CASE WHEN ran < 1 THEN
+                    CASE WHEN ran < 0.005 THEN 0 WHEN ran < 0.01 THEN 1 WHEN ran < 0.025 THEN 2 WHEN ran < 0.05 THEN 3
+                         WHEN ran < 0.1 THEN 4 WHEN ran < 0.25 THEN 5 WHEN ran < 0.5 THEN 6 ELSE 7 END
+                WHEN ran IS NULL THEN -1
+                ELSE CASE WHEN ran < 2.5 THEN 8 WHEN ran < 5 THEN 9 WHEN ran < 10 THEN 10 WHEN ran < 30 THEN 11
+                          WHEN ran < 60 THEN 12 WHEN ran < 300 THEN 13 WHEN ran < 900 THEN 14
+                          WHEN ran < 3600 THEN 15 ELSE 16 END END,
+           -1, 1, max(coalesce(ran, 0), 0), 0
+    FROM (SELECT a.*, a.finished_at - a.started_at AS ran FROM rowlock_attempts a WHERE a.rowid = NEW.rowid)
+    WHERE TRUE
     ON CONFLICT DO UPDATE SET number = number + 1, run_seconds = run_seconds + excluded.run_seconds;
 END;
 
@@ -529,6 +517,8 @@ CREATE TABLE rowlock_sources (
     created_at            REAL             NOT NULL DEFAULT (unixepoch('subsec'))
 );
 CREATE INDEX rowlock_sources_refused ON rowlock_sources (name) WHERE refusals > 0;
+-- What is wrong: sources that may be closed, few of many.
+CREATE INDEX rowlock_sources_closed ON rowlock_sources (name) WHERE opened_at IS NOT NULL OR NOT enabled OR paused_until IS NOT NULL;
 
 -- The two classes that everybody needs. Two at a time is polite to a website; an API has its own contract.
 INSERT INTO rowlock_sources (name, concurrency) VALUES ('domain', 2), ('api', NULL);
@@ -576,6 +566,7 @@ CREATE TABLE rowlock_schedules (
 );
 CREATE INDEX rowlock_schedules_due ON rowlock_schedules (next_tick)
     WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL;
+CREATE INDEX rowlock_schedules_problem ON rowlock_schedules (id) WHERE problem IS NOT NULL AND retired_at IS NULL;
 
 -- A tick that was fired, or skipped because the job of the one before was still live. Apart from the jobs, so that
 -- forgetting a job doesn't bring its tick back.
@@ -699,43 +690,29 @@ CREATE TABLE rowlock_queue_samples (
 
 -- --- The API: who may use it
 
--- A token that `rowlock tokens create` showed once, or a browser's session. Only its SHA-256 is stored, which is
--- useless to whoever reads this table. A session is accepted in a cookie alone, a token never in a cookie; being rows
--- of one table, both are listed, revoked, pruned and checked by the same statements.
+-- Everything that proves who asks: a `token` that `rowlock tokens create` showed once, the `session` of a browser, and
+-- two that work once: the `link` that opens a session, and the `ticket` that a browser puts into the address of a
+-- WebSocket. Only the SHA-256 of each is stored, which is useless to whoever reads this table. Each kind is accepted only
+-- where it belongs: a session in a cookie, a token never in one.
 CREATE TABLE rowlock_tokens (
     id         TEXT        PRIMARY KEY NOT NULL,
     hash       TEXT        NOT NULL UNIQUE,
     hint       TEXT        NOT NULL,          -- the first characters, to recognise a token in a list
-    kind       TEXT        NOT NULL DEFAULT 'token' CHECK (
-        kind = 'token' OR (kind = 'session' AND job_id IS NULL AND expires_at IS NOT NULL)),
+    kind       TEXT        NOT NULL DEFAULT 'token',
+    uses       INTEGER,                       -- how often it can still be used; NULL: any number of times
     owner      TEXT,                          -- whose jobs it opens; NULL for an operator's, which opens all
     scope      TEXT        NOT NULL CHECK (scope IN ('jobs', 'operator', 'operator:read')),
     job_id     TEXT,                          -- the only job that it opens, and only for reading
-    made_from  TEXT,                          -- of a session: the token that asked for it, and with which it is revoked
+    made_from  TEXT,                          -- the token that asked for it, and with which it is revoked
+    good_until REAL,                          -- of a ticket: when the JSON Web Token that asked for it expires (epoch)
     created_at REAL        NOT NULL,
     expires_at REAL,
     revoked_at REAL,
-    CHECK ((owner IS NULL) = (scope <> 'jobs'))
-);
-
--- A ticket: what a browser may put into the address of a WebSocket. Good once, and for a moment.
-CREATE TABLE rowlock_tickets (
-    hash       TEXT        PRIMARY KEY NOT NULL,
-    owner      TEXT,
-    scope      TEXT        NOT NULL,
-    token_id   TEXT,                          -- the token that asked for it: if it's revoked, its sockets close
-    job_id     TEXT,
-    good_until REAL,                          -- when the JSON Web Token that asked for it expires, in seconds since 1970
-    expires_at REAL        NOT NULL
-);
-
--- A login link that hasn't been used, by the SHA-256 of its secret. Using it makes a session and deletes the row.
-CREATE TABLE rowlock_login_links (
-    hash       TEXT        PRIMARY KEY NOT NULL,
-    owner      TEXT,                          -- whose session it opens; NULL for an operator's
-    scope      TEXT        NOT NULL CHECK (scope IN ('jobs', 'operator', 'operator:read')),
-    expires_at REAL        NOT NULL,
-    CHECK ((owner IS NULL) = (scope <> 'jobs'))
+    CHECK ((owner IS NULL) = (scope <> 'jobs')),
+    CHECK (
+        (kind = 'token' AND uses IS NULL)
+        OR (kind = 'session' AND uses IS NULL AND job_id IS NULL AND expires_at IS NOT NULL)
+        OR (kind IN ('link', 'ticket') AND uses >= 0 AND uses IS NOT NULL AND expires_at IS NOT NULL))
 );
 
 -- A request that created a job under an Idempotency-Key: the same request again gets the same job. The row is there

@@ -2,11 +2,13 @@
 -- shown as ISO 8601; rowlock_jobs shows a time that can't be one as it is stored, not as if there were none. SQLite can't
 -- replace a view, so each is dropped first: views of yours upon it don't mind.
 
--- Every job, live or finished.
+-- Every job, live or finished. A job that was published to Redis is queued, and has not started, until a worker has
+-- answered.
 DROP VIEW IF EXISTS rowlock_jobs;
 CREATE VIEW rowlock_jobs AS
 SELECT
-       id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id,
+       id, task, queue, CASE WHEN published = 'unread' THEN 'queued' ELSE state END AS state,
+       priority, args, owner, source, tags, batch_id, schedule_id,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', tick, 'unixepoch'), tick) AS tick,
        attempt, max_attempts, releases, losses,
        backoff, timeout_seconds,
@@ -21,7 +23,9 @@ SELECT
            AS cancel_requested_at,
        progress, phase, message, NULL AS result, result_uri, result_checksum, error_code, error_message,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
-       coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', started_at, 'unixepoch'), started_at) AS started_at, NULL AS finished_at,
+       CASE WHEN published = 'unread' THEN NULL
+            ELSE coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', started_at, 'unixepoch'), started_at) END AS started_at,
+       NULL AS finished_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at
 FROM rowlock_jobs_live
 UNION ALL
@@ -46,23 +50,15 @@ FROM rowlock_jobs_finished;
 -- The twenty jobs that were created last.
 DROP VIEW IF EXISTS rowlock_recent_jobs;
 CREATE VIEW rowlock_recent_jobs AS
-SELECT id, task, queue, state, attempt, locked_by,
-       strftime('%Y-%m-%dT%H:%M:%fZ', heartbeat_at, 'unixepoch') AS heartbeat_at,
-       strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch') AS created_at,
-       strftime('%Y-%m-%dT%H:%M:%fZ', started_at, 'unixepoch') AS started_at,
-       strftime('%Y-%m-%dT%H:%M:%fZ', finished_at, 'unixepoch') AS finished_at, error_code, error_message
-FROM (
-    -- Ids begin with the time of creation; each branch reads twenty entries of an index.
-    SELECT * FROM (
-        SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at,
-               NULL AS finished_at, error_code, error_message
-        FROM rowlock_jobs_live ORDER BY id DESC LIMIT 20)
+SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at, finished_at, error_code,
+       error_message
+FROM rowlock_jobs
+-- Ids begin with the time of creation: of each table, twenty entries of its index are read.
+WHERE id IN (
+    SELECT id FROM (SELECT id FROM rowlock_jobs_live ORDER BY id DESC LIMIT 20) live
     UNION ALL
-    SELECT * FROM (
-        SELECT id, task, queue, state, attempt, last_worker, NULL, created_at, started_at,
-               finished_at, error_code, error_message
-        FROM rowlock_jobs_finished ORDER BY id DESC LIMIT 20)) AS newest
-ORDER BY newest.created_at DESC, id DESC
+    SELECT id FROM (SELECT id FROM rowlock_jobs_finished ORDER BY id DESC LIMIT 20) finished)
+ORDER BY created_at DESC, id DESC
 LIMIT 20;
 
 -- The state of each source and class of sources.
@@ -98,7 +94,7 @@ SELECT id, task, queue, locked_by, attempt,
        strftime('%Y-%m-%dT%H:%M:%fZ', lease_expires_at, 'unixepoch') AS lease_expires_at,
        unixepoch('subsec') - coalesce(heartbeat_at, locked_at) AS time_since_heartbeat
 FROM rowlock_jobs_live
-WHERE state = 'running' AND locked_by <> 'redis-unread'
+WHERE state = 'running' AND published IS NOT 'unread'
   AND coalesce(heartbeat_at, locked_at) < unixepoch('subsec') - 300
 ORDER BY time_since_heartbeat DESC;
 
@@ -218,7 +214,7 @@ startable AS (
 ),
 running AS (
     SELECT queue, count(*) AS number FROM rowlock_jobs_live
-    WHERE state = 'running' AND locked_by <> 'redis-unread' GROUP BY queue
+    WHERE state = 'running' AND published IS NOT 'unread' GROUP BY queue
 ),
 -- The mean run time of the thousand jobs that finished last, by queue.
 took AS (

@@ -39,8 +39,6 @@ CREATE INDEX replays_exports_replay ON replays_exports (replay_id, job_type, job
 CREATE VIEW replays_jobs AS
 SELECT e.job_id, e.job_type, e.owner_user_id, e.replay_id AS target_replay_id,
        CASE WHEN j.state IN ('queued', 'retryable') THEN 'QUEUED'
-            -- Published to Redis, and no worker has answered yet.
-            WHEN j.state = 'running' AND j.locked_by = 'redis-unread' THEN 'QUEUED'
             WHEN j.state = 'running'   THEN 'RUNNING'
             WHEN j.state = 'succeeded' THEN 'SUCCEEDED'
             WHEN j.state = 'cancelled' THEN 'CANCELLED'
@@ -48,9 +46,7 @@ SELECT e.job_id, e.job_type, e.owner_user_id, e.replay_id AS target_replay_id,
        END AS status,
        coalesce(j.progress, 0) AS progress,
        j.created_at,
-       CASE WHEN j.state NOT IN ('queued', 'retryable') AND coalesce(j.locked_by, '') <> 'redis-unread'
-            THEN j.started_at
-       END AS started_at,
+       CASE WHEN j.state NOT IN ('queued', 'retryable') THEN j.started_at END AS started_at,
        j.finished_at AS ended_at,
        j.error_code, j.error_message, j.result_uri, j.result_checksum
 FROM replays_exports e

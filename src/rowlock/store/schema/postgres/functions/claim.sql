@@ -61,11 +61,7 @@ BEGIN
             format('claim: queues must be a list of names, not %s', rowlock._shown(CAST(options -> 'queues' AS text))),
             'Write it like {"queues": ["mail", "default"]}.');
     END IF;
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM rowlock._refuse(
-            format('claim: the transaction is %s', current_setting('transaction_isolation')),
-            'Claim under READ COMMITTED: limits of sources are counted under a snapshot that is younger than their lock.');
-    END IF;
+    PERFORM rowlock._require_read_committed('claim');
     queues := CASE WHEN jsonb_typeof(options -> 'queues') = 'array'
                    THEN ARRAY(SELECT jsonb_array_elements_text(options -> 'queues')) ELSE '{default}' END;
     IF coalesce(options -> 'sweep' <> 'false', TRUE) THEN

@@ -114,12 +114,7 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-        SELECT e.job_id,
-               CASE WHEN done.id IS NOT NULL THEN 'applied'
-                    WHEN EXISTS (SELECT 1 FROM rowlock.jobs_live j WHERE j.id = e.job_id AND j.settled_token = e.token)
-                      OR EXISTS (SELECT 1 FROM rowlock.jobs_finished f
-                                 WHERE f.id = e.job_id AND f.settled_token = e.token) THEN 'duplicate'
-                    ELSE 'lost' END
+        SELECT e.job_id, CASE WHEN done.id IS NOT NULL THEN 'applied' ELSE rowlock._why_not(e.job_id, e.token) END
         FROM unnest(ends) e LEFT JOIN unnest(ids, keys) AS done (id, token) ON done.id = e.job_id AND done.token = e.token
         ORDER BY e.nth;
 END;
@@ -255,15 +250,15 @@ BEGIN
     FOR j IN
         SELECT l.* FROM rowlock.jobs_live l WHERE l.id = ANY (ids) ORDER BY l.id FOR UPDATE
     LOOP
-        IF j.state = 'running' AND j.locked_by IN ('redis-unread', 'redis-read') THEN
-            -- A worker behind Redis cannot be made to stop: its job ends here and now (core/redis_request.py).
-            remote := remote || j.id;
-            waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
-        ELSIF j.state = 'running' THEN
+        IF j.state = 'running' AND j.published IS NULL THEN
             running := running || j.id;
             workers := workers || j.locked_by;
-        ELSE
-            waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
+            CONTINUE;
+        END IF;
+        waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
+        IF j.state = 'running' THEN
+            -- A worker behind Redis cannot be made to stop: its job ends here and now (core/redis_request.py).
+            remote := remote || j.id;
         END IF;
     END LOOP;
     IF cardinality(remote) > 0 THEN
@@ -303,7 +298,7 @@ $$;
 -- --- what follows from the end of an attempt
 
 -- End attempts under the fence. Returns for each: applied, duplicate (this very token has settled it already) or lost.
--- store/jobs/transitions.py: settle_under_fence.
+-- store/jobs/settle.py: settle_under_fence.
 CREATE OR REPLACE FUNCTION rowlock._settle(ends rowlock._ending[], by_holder boolean)
 RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -350,7 +345,7 @@ BEGIN
                 error_code = s.error_code, error_message = s.error_message,
                 settled_token = CASE WHEN by_holder THEN j.lease_token ELSE j.settled_token END,
                 lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL,
-                progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = at
+                published = NULL, progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = at
             FROM unnest(part) s
             WHERE j.id = s.id AND j.id = ANY (ARRAY(SELECT p.id FROM unnest(part) p));
         END IF;
@@ -365,14 +360,17 @@ BEGIN
         END IF;
     END IF;
     RETURN QUERY
-        SELECT e.job_id,
-               CASE WHEN s.id IS NOT NULL THEN 'applied'
-                    WHEN EXISTS (SELECT 1 FROM rowlock.jobs_live j WHERE j.id = e.job_id AND j.settled_token = e.token)
-                      OR EXISTS (SELECT 1 FROM rowlock.jobs_finished f
-                                 WHERE f.id = e.job_id AND f.settled_token = e.token) THEN 'duplicate'
-                    ELSE 'lost' END
+        SELECT e.job_id, CASE WHEN s.id IS NOT NULL THEN 'applied' ELSE rowlock._why_not(e.job_id, e.token) END
         FROM unnest(ends) e LEFT JOIN unnest(steps) s ON s.id = e.job_id AND s.token = e.token;
 END;
+$$;
+
+-- Why an outcome wasn't applied: `duplicate` if this token has settled the job before, else `lost`.
+CREATE OR REPLACE FUNCTION rowlock._why_not(job uuid, token uuid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN EXISTS (SELECT 1 FROM rowlock.jobs_live j WHERE j.id = job AND j.settled_token = token)
+                  OR EXISTS (SELECT 1 FROM rowlock.jobs_finished f WHERE f.id = job AND f.settled_token = token)
+                THEN 'duplicate' ELSE 'lost' END
 $$;
 
 -- What becomes of a job (core/policy.py: decide). What the holder reports is weighed as if nobody had asked for a
@@ -512,7 +510,7 @@ BEGIN
 END;
 $$;
 
--- Move jobs that the caller has locked to jobs_finished, then update their keys and batches. store/jobs/transitions.py:
+-- Move jobs that the caller has locked to jobs_finished, then update their keys and batches. store/jobs/settle.py:
 -- finish.
 CREATE OR REPLACE FUNCTION rowlock._finish(steps rowlock._step[], by_holder boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, Protocol
 
 from rowlock.core.claiming.actions import (
@@ -65,7 +66,7 @@ class Starter(Protocol):
 
 
 class Claims(Protocol):
-    """The two operations that claim jobs: `WorkerClaims`, or `BridgeClaims` of a bridge, which also publishes them."""
+    """The two operations that claim jobs: `WorkerClaims`, or `Publisher` of a bridge, which also publishes them."""
 
     def plain(self, token: str, ranges: Sequence[Range], n: int) -> Operation[list[Claimed]]: ...
 
@@ -76,19 +77,17 @@ class Claims(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerClaims:
-    """Claims for a worker, under a lease of so many seconds."""
+    """Claims for a worker, under a lease of `lease` seconds."""
 
     worker: str
     lease: float
 
     def plain(self, token: str, ranges: Sequence[Range], n: int) -> Operation[list[Claimed]]:
-        """Claim plain jobs."""
         return claim.claim(self.worker, token, ranges, n, self.lease)
 
     def sourced(
         self, token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int
     ) -> Operation[ClaimResult]:
-        """Claim jobs of these sources, and plain ones in their turn."""
         return sourced_claim.claim_sourced(self.worker, token, sightings, order, plain, n, self.lease)
 
 
@@ -99,9 +98,17 @@ class Claimer:
     slots: Room  # set before the first round
     executor: Starter  # set before the first round
 
-    def __init__(self, store: Store, plan: Plan, claims: Claims, registration: Registration, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        store: Store,
+        plan: Plan,
+        claims: Claims,
+        registration: Registration,
+        watcher: Watcher,
+        on_cancel: Callable[[], None] | None = None,
+    ) -> None:
         self._store, self.plan, self._claims = store, plan, claims
-        self._registration, self._watcher = registration, watcher
+        self._registration, self._watcher, self._on_cancel = registration, watcher, on_cancel
         self._lost_claims: list[str] = []
         self._wake = asyncio.Event()
         self._pauses, self._closed = 0, False
@@ -109,10 +116,14 @@ class Claimer:
 
     # --- what other parts report
 
-    def woken(self) -> None:
-        """Jobs may have become due or claimable."""
-        self.plan.woken(time.monotonic())
-        self._wake.set()
+    def woken(self, what: str = "work") -> None:
+        """Jobs may have become due or claimable. The database sends the same wake-up, and others for requested
+        cancels; before the first round they change nothing, because that looks at everything."""
+        if what == "work":
+            self.plan.woken(time.monotonic())
+            self._wake.set()
+        elif self._on_cancel is not None and what in ("cancel", f"cancel:{self.slots.worker_id}"):
+            self._on_cancel()
 
     def returned(self, seconds: float, waiting: int) -> None:
         """An attempt has returned after `seconds`; `waiting` jobs are claimed and have no slot."""
@@ -252,9 +263,8 @@ class Claimer:
                 self.executor.start(adopted, sent)
 
     async def _promote(self) -> None:
-        answers = await bad_rows.all_or_each(
-            self._store, "promote", claim.promote(PROMOTE_BATCH), claim.due_ids(PROMOTE_BATCH), claim.promote_one
-        )
+        promote, due_ids = partial(claim.promote, PROMOTE_BATCH), bad_rows.next_ids("due_ids", n=PROMOTE_BATCH)
+        answers = await bad_rows.change_next(self._store, "promote", promote, due_ids)
         count = sum(number for number, _ in answers)
         due = min((until for _, until in answers if until is not None), default=None)
         self.plan.promoted(count, due, time.monotonic())

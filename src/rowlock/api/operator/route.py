@@ -1,21 +1,23 @@
-"""What all operator routes share: who may use them, who is written into the audit, and records as JSON."""
+"""What all operator routes share: who may use them, the sharing of what they read, names in their paths, and records as
+JSON."""
 
 from __future__ import annotations
 
-import hashlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
+from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import StringConstraints
 from pydantic.alias_generators import to_camel
+from starlette.routing import Match
+from starlette.types import Scope
 
-from rowlock.api.context import Acting as Acting
-from rowlock.api.context import Who, api_router, asker_of, must_change, service_of
+from rowlock.api.context import Who, api_router, asker_of, must_change, service_of, tagged
 from rowlock.api.live.panels import Panels
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, Shape
@@ -30,10 +32,8 @@ from rowlock.core.errors import (
     WorkerNotFound,
 )
 from rowlock.core.job import Job
-from rowlock.core.moments import parse_moment_or_ago
-from rowlock.store.read.search import Counted
 
-READS = ("GET", "HEAD")
+SLASH = "\udc2f"  # a slash inside of a name; no decoded path has a lone surrogate
 
 
 async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
@@ -41,7 +41,7 @@ async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
     a problem."""
     if not asker.is_operator:
         raise Refusal("FORBIDDEN", "this needs an operator's token: rowlock tokens create --scope operator")
-    if request.method not in READS:
+    if request.method not in ("GET", "HEAD"):
         must_change(asker)
     try:
         yield
@@ -61,7 +61,6 @@ class OperatorRoute(APIRoute):
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What serves a request."""
         return partial(self._serve, super().get_route_handler())
 
     async def _serve(self, handler: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
@@ -82,15 +81,42 @@ async def _read(request: Request, handler: Callable[[Request], Awaitable[Respons
     response, shared = await panels.answer(key, lambda: handler(request), share=known is not None)
     if response.status_code != 200:
         return response
-    etag = f'"{hashlib.sha256(response.body).hexdigest()[:32]}"'
-    headers = {"ETag": etag, **({"Age": "1"} if shared else {})}
-    if known is not None and etag in known:
-        return Response(status_code=304, headers=headers)
-    return Response(response.body, 200, headers, media_type="application/json")
+    return tagged(bytes(response.body), known, {"Age": "1"} if shared else {})
+
+
+class NameRoute(OperatorRoute):
+    """A route with `{name:path}` in its path. A queue, source, task, schedule or worker may have slashes in its name,
+    which a client sends as %2F.
+
+    Servers decode a path before routes get it, so that /sources/x%2Fpause (the source "x/pause") and /sources/x/pause
+    (pause the source "x") look the same. This route reads the path as it was sent, where that is known. Where a proxy
+    has decoded it, a verb at the end of a path is the verb.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # A name with a line break must reach its route, which explains what is wrong with it.
+        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http" or b"%2f" not in (scope.get("raw_path") or b"").lower():
+            return super().matches(scope)
+        match, found = super().matches({**scope, "path": _as_sent(scope), "root_path": ""})
+        if "name" in found.get("path_params", {}):  # other routes of these routers have none
+            found["path_params"]["name"] = found["path_params"]["name"].replace(SLASH, "/")
+        return match, found
+
+
+def _as_sent(scope: Scope) -> str:
+    """The path below the root path, with SLASH for each %2F."""
+    decoded = str(scope["path"]).removeprefix(scope.get("root_path", ""))
+    parts = scope["raw_path"].decode("latin-1").split("/")
+    sent = "/".join(unquote(part).replace("/", SLASH) for part in parts)
+    # Something in between may have changed the path alone.
+    return sent[-len(decoded) :] if sent.replace(SLASH, "/").endswith(decoded) else decoded
 
 
 def operator_router(route_class: type[OperatorRoute] = OperatorRoute) -> APIRouter:
-    """A router for some of these routes."""
     return api_router(
         route_class=route_class,
         prefix="/api/operator",
@@ -116,37 +142,21 @@ class Rows(Shape):
 
 
 def existing(job: Job | None) -> Job:
-    """A job that was found, or the answer about one that is not there."""
+    """A job that was found; 404 if it wasn't."""
     if job is None:
         raise Refusal("NOT_FOUND", "there is no such job")
     return job
 
 
-def moment_before(text: str, field: str) -> datetime:
-    """A moment: an ISO time, or a duration before now such as 2h."""
-    try:
-        return parse_moment_or_ago(text)
-    except InvalidArguments as error:
-        raise Refusal("INVALID_REQUEST", errors=[(field, str(error))]) from None
-
-
 def rows(records: Iterable[Any], zone: ZoneInfo) -> Rows:
-    """Records as JSON."""
     return Rows(items=[record(one, zone) for one in records])
 
 
 def record(one: Any, zone: ZoneInfo) -> dict[str, Any]:
-    """A record as a JSON object."""
     found: dict[str, Any] = jsonable(one, zone)
     return found
 
 
 def jsonable(value: Any, zone: ZoneInfo) -> Any:
-    """A record as JSON: camelCase names, times in the zone of the API."""
+    """A value as JSON: camelCase names, times in the zone of the API."""
     return core.jsonable(value, lambda at: at.astimezone(zone).isoformat(), to_camel)
-
-
-def total(counts: Iterable[Counted]) -> dict[str, Any]:
-    """Several counts as one."""
-    listed = list(counts)
-    return {"count": sum(one.count for one in listed), "exact": all(one.exact for one in listed)}

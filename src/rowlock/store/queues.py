@@ -1,0 +1,33 @@
+"""Pausing queues. A row in `queues` says which are paused; every claim leaves these alone.
+
+The claims that read it: part `not_paused` and `claimable` in store/jobs/claim.sql, `look` in store/sources/claim.sql,
+and for workers that call SQL functions, store/schema/postgres/functions/claim.sql.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from rowlock.store.engine.operation import Call, Steps, operation
+from rowlock.store.engine.records import moment
+from rowlock.store.engine.wake import wake_idle
+
+
+@operation(single=True, repeatable=True)
+def pause(name: str) -> Steps[None]:
+    """Stop claims from a queue; running jobs go on."""
+    yield Call("pause_queue", name=name)
+
+
+@operation(repeatable=True)
+def resume(name: str) -> Steps[bool]:
+    """Let claims go on; False when the queue was not paused."""
+    resumed = yield Call("resume_queue", name=name)
+    yield from wake_idle()
+    return bool(resumed)
+
+
+@operation(read=True)
+def paused() -> Steps[dict[str, datetime]]:
+    """Paused queues and since when."""
+    return {row.name: moment(row.paused_at) for row in (yield Call("paused_queues"))}

@@ -1,1 +1,0 @@
-"""Claiming: which jobs to ask for next, and asking for them."""
