@@ -1,5 +1,6 @@
 """Dispatchers whose rounds are made by hand, under a clock that stands still until it is moved."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -30,9 +31,15 @@ class Time:
 
 @asynccontextmanager
 async def by_hand(app: Rowlock, time: Time) -> AsyncIterator[Dispatcher]:
-    """A dispatcher of an open app. It makes no round by itself."""
+    """A dispatcher of an open app. It makes no round by itself, and its first wake-up lies behind it."""
     dispatcher = Dispatcher(app, now=time)
     await dispatcher.open()
+    if (await app.store()).engine == "postgres":
+        # Once LISTEN works, the listener reports every kind of change. On a slow machine that came during the rounds, and
+        # the dispatcher tried schedules again that it had left out.
+        async with asyncio.timeout(30):
+            await dispatcher._wake.wait()
+        dispatcher._wake.clear()
     try:
         yield dispatcher
     finally:

@@ -1,4 +1,4 @@
-"""Operations on sources for operators: settings, pauses, health, refusals. Claiming is in sourced_claim.py."""
+"""Operations on sources for operators: settings, pauses, health, refusals. Claiming is in claim.py."""
 
 from __future__ import annotations
 
