@@ -8,8 +8,10 @@ import pytest
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.core.times import FakeClock
-from rowlock.store import Store
-from support.rig import LEASE, TABLES, Rig
+from rowlock.store import Store, queues
+from rowlock.store.jobs.claim import Range
+from support import sourced
+from support.rig import LEASE, TABLES, Rig, token
 from support.sources_rig import claim_turns, cleared, open_breaker, sources, succeed
 
 
@@ -25,6 +27,21 @@ async def rig(store: Store, clock: FakeClock) -> Rig:
 
 def by_source(claimed: list[Claimed]) -> dict[str | None, int]:
     return dict(Counter(job.source for job in claimed))
+
+
+@pytest.mark.parametrize("others", ["none", "plain jobs", "another priority"])
+async def test_a_queue_that_is_paused_after_the_look_gives_no_job(rig: Rig, others: str) -> None:
+    """A worker claims by what its last look has shown, up to a few seconds later; each kind of claim knows of the pause."""
+    await rig.enqueue_many(3, source="api:a", queue="slow")
+    if others == "another priority":
+        await rig.enqueue_many(2, source="api:b", queue="slow", priority=1)
+    seen = await rig.store.run(sourced.look([("slow", "t")]))
+    await rig.store.run(queues.pause("slow"))
+    plain = [Range("slow", "t")] if others == "plain jobs" else []
+    claim = sourced.claim_from("worker-1", token(), seen, plain, 10, LEASE)
+    assert (await rig.store.run(claim)).jobs == []
+    await rig.store.run(queues.resume("slow"))
+    assert [job.source for job in (await rig.store.run(claim)).jobs][:3] == ["api:a"] * 3
 
 
 # Concurrency

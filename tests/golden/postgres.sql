@@ -501,7 +501,8 @@ SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = $1, l
     heartbeat_at = coalesce($3, statement_timestamp()), lease_expires_at = (coalesce($3, statement_timestamp()) + ($4) * interval '1 second'), updated_at = coalesce($3, statement_timestamp()), locked_at = $5, started_at = $5, source_epoch = $6
 WHERE j.id = ANY (ARRAY (
     SELECT front.id
-    FROM unnest($7::text[], $8::text[], $9::integer[], $10::text[], $11::integer[]) AS turn(queue, task, priority, source, most)
+    FROM (SELECT turn.* FROM unnest($7::text[], $8::text[], $9::integer[], $10::text[], $11::integer[]) AS turn(queue, task, priority, source, most)
+ WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = turn.queue AND q.paused_at IS NOT NULL)) turn
     CROSS JOIN LATERAL (
         SELECT j.id
         FROM rowlock.jobs_live j
@@ -996,7 +997,8 @@ WHERE hash = $1 AND kind = $2 AND t.revoked_at IS NULL AND coalesce(t.expires_at
 
 -- find_turns (turn[0], turn[1], turn[2], turn[3], turn[4], now, n)
 SELECT CAST(front.id AS text), turn.priority, turn.source, turn.queue, turn.task
-FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[], $5::integer[]) AS turn(queue, task, priority, source, most)
+FROM (SELECT turn.* FROM unnest($1::text[], $2::text[], $3::integer[], $4::text[], $5::integer[]) AS turn(queue, task, priority, source, most)
+ WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = turn.queue AND q.paused_at IS NOT NULL)) turn
 CROSS JOIN LATERAL (
     SELECT j.id
     FROM rowlock.jobs_live j

@@ -885,7 +885,8 @@ WHERE hash = ?1 AND kind = ?2 AND t.revoked_at IS NULL AND coalesce(t.expires_at
 
 -- find_turns (turn, now, n)
 SELECT front.id, turn.priority, turn.source, turn.queue, turn.task
-FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task, value ->> 2 AS priority, value ->> 3 AS source, value ->> 4 AS most FROM json_each(?1)) AS turn
+FROM (SELECT turn.* FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task, value ->> 2 AS priority, value ->> 3 AS source, value ->> 4 AS most FROM json_each(?1)) AS turn
+ WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = turn.queue AND q.paused_at IS NOT NULL)) turn
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
     FROM rowlock_jobs_live j
@@ -1052,7 +1053,8 @@ SELECT front.id, front.task, front.queue, front.priority, front.args, front.owne
        front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
        front.timeout_seconds, front.on_success, front.on_dead, front.on_lost, front.cancel_requested_at IS NOT NULL,
        front.traceparent, -(front.run_after - ?2), front.rowid
-FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task, value ->> 2 AS priority, value ->> 3 AS source, value ->> 4 AS most FROM json_each(?3)) AS turn
+FROM (SELECT turn.* FROM (SELECT value ->> 0 AS queue, value ->> 1 AS task, value ->> 2 AS priority, value ->> 3 AS source, value ->> 4 AS most FROM json_each(?3)) AS turn
+ WHERE NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = turn.queue AND q.paused_at IS NOT NULL)) turn
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     SELECT j.rowid
     FROM rowlock_jobs_live j

@@ -149,8 +149,9 @@ LEFT JOIN {t}sources s ON s.name = named.source
 LEFT JOIN {t}sources c ON c.name = {class(named.source)};
 
 -- part: turns
--- The turns of this claim: how many jobs to claim of which source.
-{rows:turn(queue text, task text, priority int, source text, most int)}
+-- The turns of this claim: how many jobs to claim of which source. A queue may have been paused since the look.
+(SELECT turn.* FROM {rows:turn(queue text, task text, priority int, source text, most int)}
+ WHERE NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = turn.queue AND q.paused_at IS NOT NULL)) turn
 
 -- part: source_of_turn [postgres]
 -- The job's source is the turn's, as a range. With `=` for all columns of the index except the last, the id, the order
