@@ -268,7 +268,7 @@ GLOSSARY = {
     "leases": "worker, slot, lease, claim, heartbeat, fence, settle, release, reclaim, sweep, idle worker, wake-up",
     "crashes": "zombie, suspect, probation, quarantine, conviction, set aside",
     "sources": "source, source class, gate, token bucket, breaker, probe, epoch, refusal, turn, plain job",
-    "operation": "alert, bridge, dead letter",
+    "operation": "behind, alert, bridge, dead letter",
     "inside": "plan, range, low-water mark, prefetch, position, look, survey, engine, store, operation, capability",
 }
 COINED = r"\b(source|tick|settle|lease|breaker|suspect|quarantine|conviction|convicted|set aside|follow-up|batch)e?s?\b"
