@@ -31,7 +31,7 @@ def by_source(claimed: list[Claimed]) -> dict[str | None, int]:
 
 @pytest.mark.parametrize("others", ["none", "plain jobs", "another priority"])
 async def test_a_queue_that_is_paused_after_the_look_gives_no_job(rig: Rig, others: str) -> None:
-    """A worker claims by what its last look has shown, up to a few seconds later; each kind of claim knows of the pause."""
+    """A worker claims by what its last look has shown, up to a few seconds later."""
     await rig.enqueue_many(3, source="api:a", queue="slow")
     if others == "another priority":
         await rig.enqueue_many(2, source="api:b", queue="slow", priority=1)

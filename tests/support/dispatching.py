@@ -35,8 +35,8 @@ async def by_hand(app: Rowlock, time: Time) -> AsyncIterator[Dispatcher]:
     dispatcher = Dispatcher(app, now=time)
     await dispatcher.open()
     if (await app.store()).engine == "postgres":
-        # Once LISTEN works, the listener reports every kind of change. On a slow machine that came during the rounds, and
-        # the dispatcher tried schedules again that it had left out.
+        # Once LISTEN works, the listener reports every kind of change. On a slow machine that came during the rounds,
+        # and the dispatcher tried schedules again that it had left out.
         async with asyncio.timeout(30):
             await dispatcher._wake.wait()
         dispatcher._wake.clear()

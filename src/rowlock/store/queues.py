@@ -1,7 +1,8 @@
 """Pausing queues. A queue is paused while its row in `queues` has `paused_at`; no claim takes its jobs then.
 
-The claims check it themselves: the part `not_paused` and the statement `claimable` in store/jobs/claim.sql, the part `turns`
-in store/sources/claim.sql, and for workers that call SQL functions, store/schema/postgres/functions/claim.sql.
+The claims check it themselves: the part `not_paused` and the statement `claimable` in store/jobs/claim.sql, the part
+`turns` in store/sources/claim.sql, and for workers that call SQL functions,
+store/schema/postgres/functions/claim.sql.
 """
 
 from __future__ import annotations
