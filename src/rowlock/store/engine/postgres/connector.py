@@ -109,7 +109,7 @@ class Connector:
 
     async def connect(self, timeout: float) -> Connection:
         """A connection with its settings made."""
-        connection = await self._open(timeout, self._options.name)
+        connection = await self._open(timeout)
         try:
             # Through a transaction pooler nothing is set: its backends serve other programs, too.
             if self._pooled:
@@ -123,12 +123,12 @@ class Connector:
             raise
         return connection
 
-    async def _open(self, timeout: float, name: str) -> Connection:
+    async def _open(self, timeout: float) -> Connection:
         options: dict[str, Any] = {"timeout": timeout, "command_timeout": self._options.command_timeout}
         if self._pooled:
             options["statement_cache_size"] = 0  # each transaction gets another backend
         else:
-            options["server_settings"] = {"application_name": name}  # PgBouncer knows this one
+            options["server_settings"] = {"application_name": self._options.name}  # PgBouncer knows this one
         # Of several hosts, the one that takes writes: the first may be a standby since a failover.
         if has_several_hosts(self._url) and "target_session_attrs" not in self._url and TARGET not in os.environ:
             options["target_session_attrs"] = "read-write"
@@ -170,7 +170,7 @@ class Connector:
         if self._is_session_mode:
             return
         try:
-            second = await self._open(PROBE_SECONDS, self._options.name)
+            second = await self._open(PROBE_SECONDS)
         except (OSError, TimeoutError, asyncpg.PostgresError):
             return  # no second connection is free; the next connection checks again
         try:

@@ -7,8 +7,6 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 from rowlock.core.errors import ConfigError
 from rowlock.store.engine.outage import Outage
@@ -44,11 +42,13 @@ class PostgresListener:
                 if self._outage.began is not None:
                     self._outage.worked()
                 gone = asyncio.Event()
-                connection.add_termination_listener(partial(_tell, gone))
+                connection.add_termination_listener(lambda _: gone.set())
                 for message in EVERY_MESSAGE:  # whatever was notified while there was no connection is lost
                     self._on_wakeup(message)
                 while not connection.is_closed():
-                    await self._quiet(gone)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self.CHECK_SECONDS):
+                            await gone.wait()
                     async with asyncio.timeout(5):
                         if await connection.fetchval("SHOW transaction_read_only") == "on":
                             break  # fenced after a failover: a new connection may lead to the server that notifies
@@ -62,16 +62,7 @@ class PostgresListener:
                     connection.terminate()
             await asyncio.sleep(random.uniform(0.2, 1.0))
 
-    async def _quiet(self, gone: asyncio.Event) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.CHECK_SECONDS):
-                await gone.wait()
-
     async def close(self) -> None:
         if self._task:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-
-
-def _tell(event: asyncio.Event, *_: Any) -> None:
-    event.set()

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
@@ -28,25 +28,18 @@ from rowlock.store.engine.postgres.errors import CANCELED, READ_ONLY, TROUBLE, t
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.engine.transactions import BaseSession, Block
 
+if TYPE_CHECKING:
+    from rowlock.store.engine.postgres.store import PostgresStore
+
 T = TypeVar("T")
 ANSWER_SECONDS = 5.0
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 
 
-class Driver(Protocol):
-    """What users' transactions need of their store."""
-
-    place: str  # host and port, for messages
-
-    async def run(self, op: Operation[T]) -> T: ...
-    def drive(self, connection: Any, op: Operation[T]) -> Awaitable[T]: ...
-    async def execute(self, sql: str) -> None: ...
-
-
 class PostgresSession(BaseSession):
     """A transaction on one connection."""
 
-    def __init__(self, store: Driver, connection: Any, options: StoreOptions) -> None:
+    def __init__(self, store: PostgresStore, connection: Any, options: StoreOptions) -> None:
         super().__init__()
         self._store, self.connection, self._options = store, connection, options
         self._quiet_since = time.monotonic()
@@ -59,7 +52,6 @@ class PostgresSession(BaseSession):
         await self._do(self.connection.execute(begin))
 
     async def commit(self) -> None:
-        """COMMIT."""
         # A COMMIT whose reply was lost may have happened; one that was never sent has not.
         try:
             await self._do(self.connection.execute("COMMIT"), sent=not self.connection.is_closed())
@@ -75,7 +67,6 @@ class PostgresSession(BaseSession):
             self.over = True
 
     async def run(self, op: Operation[T]) -> T:
-        """Run an operation inside this transaction."""
         self.enqueued = self.enqueued or op.enqueues
         try:
             return await self._do(self._store.drive(self.connection, op))
@@ -85,11 +76,9 @@ class PostgresSession(BaseSession):
             raise
 
     async def execute(self, sql: str, *args: Any) -> None:
-        """The user's own statement; parameters are $1, $2, …"""
         await self._do(self.connection.execute(sql, *args, timeout=self._options.statement_seconds), users=True)
 
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """The user's own query."""
         return await self._do(self.connection.fetch(sql, *args, timeout=self._options.statement_seconds), users=True)
 
     async def _do(self, work: Awaitable[T], *, users: bool = False, sent: bool = False) -> T:
@@ -117,12 +106,10 @@ class PostgresSession(BaseSession):
             self._at_work, self._quiet_since = False, time.monotonic()
 
     def seconds_left(self) -> float:
-        """How long the transaction may still stay without a statement."""
         quiet = 0.0 if self._at_work else time.monotonic() - self._quiet_since
         return self._options.idle_seconds - quiet
 
     def too_long(self) -> StoreError:
-        """The error of a transaction that was left without a statement for too long."""
         return TransactionTooLong(
             f"the transaction was left without a statement for {self._options.idle_seconds:g} s and was rolled back;"
             " do slow work before it, or raise the setting transactions.idle_seconds"
@@ -130,7 +117,7 @@ class PostgresSession(BaseSession):
 
 
 async def users_failure(
-    store: Driver, error: BaseException, doing: str, connection: Any, options: StoreOptions
+    store: PostgresStore, error: BaseException, doing: str, connection: Any, options: StoreOptions
 ) -> StoreError:
     """What a statement of the user failed of. One that takes too long does so again, however often it is tried."""
     if getattr(error, "sqlstate", None) == CANCELED:
@@ -143,7 +130,7 @@ async def users_failure(
     return translate(error, doing, store.place, connection)
 
 
-async def _answers(store: Driver) -> bool:
+async def _answers(store: PostgresStore) -> bool:
     """Whether the database can be reached now."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -156,7 +143,7 @@ async def _answers(store: Driver) -> bool:
 class UserTransactions:
     """Opens users' transactions on connections of their own."""
 
-    def __init__(self, store: Driver, connections: Connections, options: StoreOptions) -> None:
+    def __init__(self, store: PostgresStore, connections: Connections, options: StoreOptions) -> None:
         self._store, self._connections, self._options = store, connections, options
 
     @asynccontextmanager

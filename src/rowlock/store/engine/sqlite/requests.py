@@ -145,20 +145,16 @@ class SqliteSession(BaseSession):
         return 0.5 if self.over is None else 0.0
 
     def too_long(self) -> RowlockError:
-        """The error of a transaction that was open for too long."""
         assert self.over is not None
         return self.over
 
     async def run(self, op: Operation[T]) -> T:
-        """Run an operation inside this transaction."""
         return await self._do(partial(drive, op, SQLITE))
 
     async def execute(self, sql: str, *args: Any) -> None:
-        """The user's own statement; parameters are $1, $2, … as on PostgreSQL, or ?."""
         await self.fetch(sql, *args)
 
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """The user's own query."""
         values = user_values(sql, args)
         return await self._do(lambda runner, wakes: user_rows(runner.connection, sql, values))
 

@@ -40,7 +40,7 @@ from rowlock.store.engine.sqlite.filesystem import DatabaseFile, network_filesys
 from rowlock.store.engine.sqlite.reader import SqliteReader
 from rowlock.store.engine.sqlite.requests import Reply, SqliteSession, Work, groups, user_rows, user_values
 from rowlock.store.engine.sqlite.runner import Runner, roll_back, translate
-from rowlock.store.engine.sqlite.transaction import BUSY_SECONDS, begin, in_savepoint, serve, undo, undone_if_open
+from rowlock.store.engine.sqlite.transaction import BUSY_SECONDS, begin, in_savepoint, serve, undo
 from rowlock.store.engine.sqlite.wakeups import DatagramWakeups, send_all
 from rowlock.store.engine.store import StoreOptions, Wakeups, file_of
 from rowlock.store.engine.transactions import Block
@@ -342,11 +342,14 @@ class SqliteWriter:
     def _write_until_closed(self) -> None:
         for group in groups(self._inbox):
             try:
-                with self._turn, undone_if_open(self.runner):
-                    if (session := group[0].session) is not None:
-                        self._serve(session, group[0])
-                    else:
-                        self._write_group(group)
+                with self._turn:
+                    try:
+                        if (session := group[0].session) is not None:
+                            self._serve(session, group[0])
+                        else:
+                            self._write_group(group)
+                    finally:
+                        undo(self.runner)  # a transaction that is still open: only after an error
             except BaseException as error:  # of any kind: without this thread every caller would wait for ever
                 log.exception("a write failed in an unexpected way")
                 failure = StoreError(f"write: {error!r}")

@@ -7,7 +7,6 @@ import logging
 import queue
 import random
 import time
-from collections.abc import Iterator
 
 import apsw
 
@@ -46,15 +45,6 @@ def undo(runner: Runner) -> None:
             runner.close()
 
 
-@contextlib.contextmanager
-def undone_if_open(runner: Runner) -> Iterator[None]:
-    """Roll back a transaction that is still open at the end of this block, which only happens after an error."""
-    try:
-        yield
-    finally:
-        undo(runner)
-
-
 def in_savepoint(runner: Runner, do: Do, wakes: list[Wake]) -> Reply:
     """Run one of several requests in a savepoint: if it fails, the other requests go on."""
     connection = runner.connection
@@ -79,7 +69,12 @@ def serve(runner: Runner, session: SqliteSession, seconds: float) -> None:
             work = session.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             roll_back(connection)
-            session.end_with(_too_long(seconds))
+            why = (
+                f"the transaction was open for {seconds:g} s and was rolled back: "
+                "on SQLite it holds the only writer lock; do slow work before it, or raise the setting"
+                " worker.heartbeat_seconds, a third of which it may take"
+            )
+            session.end_with(TransactionTooLong(why))
             return
         if not work.take():
             continue
@@ -95,11 +90,3 @@ def serve(runner: Runner, session: SqliteSession, seconds: float) -> None:
     if session.over is None:
         send_all(session.wakes)
     session.end_with(StoreError("this transaction has ended"))
-
-
-def _too_long(seconds: float) -> TransactionTooLong:
-    return TransactionTooLong(
-        f"the transaction was open for {seconds:g} s and was rolled back: "
-        "on SQLite it holds the only writer lock; do slow work before it, or raise the setting"
-        " worker.heartbeat_seconds, a third of which it may take"
-    )
