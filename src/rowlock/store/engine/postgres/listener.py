@@ -42,7 +42,7 @@ class PostgresListener:
                 if self._outage.began is not None:
                     self._outage.worked()
                 gone = asyncio.Event()
-                connection.add_termination_listener(lambda _: gone.set())
+                connection.add_termination_listener(lambda _, gone=gone: gone.set())
                 for message in EVERY_MESSAGE:  # whatever was notified while there was no connection is lost
                     self._on_wakeup(message)
                 while not connection.is_closed():
