@@ -159,9 +159,6 @@ def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]
     if orphans:
         yield Call("leave_batch", gone=orphans)
     yield from count([ended(batch, state, code).undone() for _, batch, state, code in revived if batch in there])
-    # An older version counts a job that it cancels or expires as processed alone: there was nothing to undo.
-    short = yield Call("counted_below_zero", asked=asked)
-    yield from count([Count(b.batch_id, cancelled=-b.cancelled, expired=-b.expired, failed=-b.expired) for b in short])
     yield Call("reopen_batches", asked=asked)
 
 

@@ -14,6 +14,7 @@ from rowlock.core.claiming.ranges import QueueTask
 from rowlock.core.claiming.ranges import Range as Range
 from rowlock.core.errors import RowlockError
 from rowlock.core.job import Claimed
+from rowlock.core.states import State
 from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Call, Row, Steps, dialect, operation
 from rowlock.store.jobs import keys
@@ -49,7 +50,7 @@ def claim_front(front: Sequence[Row], statement: str, *, worker: str, token: str
 
 def let_go(claimed: Sequence[Claimed]) -> Steps[None]:
     """Let go of the keys that hold only while their job is queued."""
-    yield from keys.let_go([job.id for job in claimed if job.unique_mode == "while_queued"])
+    yield from keys.release([job.id for job in claimed if job.unique_mode == "while_queued"], State.RUNNING)
 
 
 @operation()

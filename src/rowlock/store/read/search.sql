@@ -40,21 +40,17 @@ CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE j.task = :task END
   AND CASE WHEN CAST(:unchanged_since AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= :unchanged_since END
 
 -- part: live_fits
--- The live job is in a state whose parameter is TRUE and fits the filter. The first condition names no column: if it is
--- false, no row is read. A job that was published to Redis and whose worker has sent no message counts as queued, here and
--- below (core/redis_request.py).
-(:queued OR :running OR :retryable)
-  AND CASE WHEN j.state = 'queued' OR {part:unread} THEN CAST(:queued AS boolean)
-           WHEN j.state = 'running' THEN CAST(:running AS boolean)
-           ELSE CAST(:retryable AS boolean) END
+-- The live job is in a state whose parameter is TRUE and fits the filter. A job that was published to Redis and whose
+-- worker has sent no message counts as queued, here and below (core/redis_request.py).
+CASE WHEN j.state = 'queued' OR {part:unread} THEN CAST(:queued AS boolean)
+     WHEN j.state = 'running' THEN CAST(:running AS boolean)
+     ELSE CAST(:retryable AS boolean) END
   AND {part:fits}
 
 -- part: finished_fits
--- The finished job is in a state whose parameter is TRUE and fits the filter. The first condition names no column: if it
--- is false, no row is read.
-(:succeeded OR :dead OR :cancelled)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
-                   ELSE CAST(:cancelled AS boolean) END
+-- The finished job is in a state whose parameter is TRUE and fits the filter.
+CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
+             ELSE CAST(:cancelled AS boolean) END
   AND {part:fits}
 
 -- part: shown_live
