@@ -69,7 +69,6 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "ending": ({"asked": ids()}, None),
     "relative": ({"job_id": numbered(1)}, None),
     "children_of": ({"job_id": numbered(1), "n": 50}, "jobs_live_parent"),
-    "count_children": ({"job_id": numbered(1), "n": 1000}, "jobs_live_parent"),
     "children_of_many": ({"asked": ids(), "n": 200}, "jobs_live_parent"),
     "edge_live_parent": (CHILDREN, "jobs_live_parent"),
     "look_live_parent": (CHILDREN, "jobs_live_parent"),
@@ -77,8 +76,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "by_state_finished_parent": (CHILDREN, None),
     "batch_members": ({"batch_id": BATCH_ID, "n": 200}, "jobs_live_batch"),
     "batch_left": ({"batch_id": BATCH_ID, "n": 100}, "jobs_live_batch"),
-    "source_running": ({"source": "domain:1", "n": 10}, "jobs_live_slots"),
-    "class_running": ({"class_name": "domain", "n": 10}, "jobs_live_slots"),
+    "source_running": ({"class_name": "domain", "source": "domain:1", "n": 10}, "jobs_live_slots"),
     "line": (
         {"lane": [lane[:2] for lane in lanes(7)], "priority": 0, "id": numbered(5_000_000), "n": 10},
         "jobs_live_turns",

@@ -50,18 +50,17 @@ def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
     admission = admit(gate)
     if admission.room > 0:
         return None
+    source_class = class_of(source)
     if admission.why == "saturated":
-        running = yield Call("source_running", source=source, n=JOBS_NAMED)
+        running = yield Call("source_running", class_name=source_class, source=source, n=JOBS_NAMED)
         return _saturated(f"Its source {source!r}", gate.running or 0, gate.concurrency or 0, running)
     if admission.why == "class":
-        source_class = class_of(source)
-        running = yield Call("class_running", class_name=source_class, n=JOBS_NAMED)
+        running = yield Call("source_running", class_name=source_class, n=JOBS_NAMED)
         return _saturated(
             f"The class {source_class!r} of its source", gate.class_running or 0, gate.total or 0, running
         )
     if admission.why in ("disabled", "paused", "breaker"):
         own = yield Call("source_closed", source=source)
-        source_class = class_of(source)
         whole = (yield Call("class_closed", class_name=source_class)) if source_class != source else []
         return _paused(source, own, whole, broken=gate.opened) if own or whole else None  # over since the first look
     return _closed(source, gate, admission, now)

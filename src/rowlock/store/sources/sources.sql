@@ -147,16 +147,10 @@ FROM {t}sources
 WHERE name = :source AND (NOT enabled OR paused_until > {now});
 
 -- name: source_running
--- The jobs that run on a source, oldest first.
-SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
-WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = {class(:source)} AND r.source = :source
-ORDER BY r.id
-LIMIT :n;
-
--- name: class_running
--- The jobs that run on all sources of a class, oldest first.
+-- The jobs that run on a source, or on all sources of the class if :source is NULL, oldest first.
 SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
 WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = :class_name
+  AND CASE WHEN CAST(:source AS text) IS NULL THEN TRUE ELSE r.source = :source END
 ORDER BY r.id
 LIMIT :n;
 
