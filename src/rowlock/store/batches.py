@@ -40,8 +40,6 @@ EXPIRED = "EXPIRED"  # the error code of jobs that were cancelled because they h
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One batch, as a reader sees it."""
-
     id: str
     name: str
     owner: str | None

@@ -35,24 +35,9 @@ class Total:
     task: str
     what: str  # a job's final state, or `attempt.` and the outcome of an attempt that did not succeed
     count: int
-    run_seconds: float
-    wait_seconds: float
-
-
-class Histogram(NamedTuple):
-    """How long the successes of one queue and task ran and waited, in the buckets of BOUNDS."""
-
-    queue: str
-    task: str
-    run: tuple[int, ...]
-    wait: tuple[int, ...]
-    run_seconds: float
-    wait_seconds: float
 
 
 class QueueSample(NamedTuple):
-    """How long a queue was in one minute."""
-
     at: datetime
     queue: str
     ready: int
@@ -63,23 +48,7 @@ class QueueSample(NamedTuple):
 
 @operation(read=True)
 def totals() -> Steps[list[Total]]:
-    """All that was ever counted."""
     return [record(Total, row, count=int(row.number)) for row in (yield Call("totals"))]
-
-
-@operation(read=True)
-def histograms() -> Steps[list[Histogram]]:
-    """How long all successes ever counted ran and waited."""
-    runs, waits = defaultdict[tuple[str, str], list[int]](_empty), defaultdict[tuple[str, str], list[int]](_empty)
-    seconds: dict[tuple[str, str], tuple[float, float]] = {}
-    for row in (yield Call("histograms")):
-        key = (row.queue, row.task)
-        ran, waited = seconds.get(key, (0.0, 0.0))
-        seconds[key] = (ran + float(row.run_seconds), waited + float(row.wait_seconds))
-        for found, bucket in ((runs, row.run_bucket), (waits, row.wait_bucket)):
-            if bucket >= 0:
-                found[key][bucket] += int(row.number)
-    return [Histogram(*key, tuple(runs[key]), tuple(waits[key]), *seconds[key]) for key in sorted(seconds)]
 
 
 def _empty() -> list[int]:

@@ -11,23 +11,13 @@ sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wai
 
 -- name: totals
 -- All that was ever counted.
-SELECT queue, task, what, {part:summed}
+SELECT queue, task, what, sum(number) AS number
 FROM (
-    SELECT queue, task, what, {part:bucketed} FROM {t}counters
+    SELECT queue, task, what, number FROM {t}counters
     UNION ALL
-    SELECT queue, task, what, {part:bucketed} FROM {t}tallies) counted
+    SELECT queue, task, what, number FROM {t}tallies) counted
 GROUP BY queue, task, what
 ORDER BY queue, task, what;
-
--- name: histograms
--- Of all successes ever counted, how many ran and waited for how long.
-SELECT queue, task, run_bucket, wait_bucket, {part:summed}
-FROM (
-    SELECT queue, task, {part:bucketed} FROM {t}counters WHERE what = 'succeeded'
-    UNION ALL
-    SELECT queue, task, {part:bucketed} FROM {t}tallies WHERE what = 'succeeded') counted
-GROUP BY queue, task, run_bucket, wait_bucket
-ORDER BY queue, task;
 
 -- part: counted
 -- What was counted since :since, of one queue or task if it is given, by minutes or by hours. What isn't summed up yet has

@@ -105,7 +105,6 @@ def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> Hel
 
 
 def when(at: datetime) -> str:
-    """A time for people."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -33,7 +33,6 @@ class Family(NamedTuple):
 
 @operation(read=True)
 def of_job(job_id: str) -> Steps[Family]:
-    """The parent and the children of a job."""
     known = valid_id(job_id)
     if known is None:
         return Family(None, [], Counted(0, True))

@@ -40,8 +40,6 @@ class Counted:
 
 
 class Index(NamedTuple):
-    """One index to search."""
-
     name: str  # the end of its statements' names
     params: dict[str, Any]
     states: set[State]  # the wanted states that its jobs can have

@@ -18,8 +18,6 @@ MOST_BARS = 2_000
 
 
 class Running(NamedTuple):
-    """A job that runs now."""
-
     job_id: str
     task: str
     queue: str

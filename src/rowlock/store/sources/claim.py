@@ -32,7 +32,6 @@ def look(ranges: Sequence[SourceRange]) -> Steps[list[Sighting]]:
 
 
 def gate_of(row: Sequence[Any]) -> Gate:
-    """The part `gate` as a record."""
     gate = Gate._make(row)
     if gate.enabled is True:  # PostgreSQL; SQLite stores booleans as 0 and 1
         return gate
