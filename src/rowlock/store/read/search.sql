@@ -83,12 +83,6 @@ SELECT {part:shown_live} AS state, count(*) AS number FROM {t}jobs_live j
 WHERE {part:in_range} AND {part:live_fits}
 GROUP BY {part:shown_live};
 
--- name: edge_live_running
--- Running jobs: the row at position :skip, counted from 0.
-SELECT CAST(j.id AS text) AS id FROM {t}jobs_live j
-WHERE j.state = 'running' AND {part:in_range}
-ORDER BY j.id DESC LIMIT 1 OFFSET :skip;
-
 -- name: look_live_running
 -- Running jobs: the newest :n that fit.
 SELECT CAST(j.id AS text) AS id FROM {t}jobs_live j

@@ -134,17 +134,15 @@ WHERE s.name {in:asked(name text)};
 -- Sources and classes whose settings a config has written.
 SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;
 
--- name: class_closed
--- Whether a whole class is paused, and until when, if the pause has an end.
-SELECT class_enabled AS enabled, CASE WHEN class_paused_until > {now} THEN {time(class_paused_until)} END AS until
-FROM {t}sources
-WHERE name = :class_name AND (NOT class_enabled OR class_paused_until > {now});
-
--- name: source_closed
--- Whether a source itself is paused, and until when, if the pause has an end.
-SELECT enabled, CASE WHEN paused_until > {now} THEN {time(paused_until)} END AS until
-FROM {t}sources
-WHERE name = :source AND (NOT enabled OR paused_until > {now});
+-- name: pauses
+-- The pauses of a source and of its whole class that last, and until when, if they have an end.
+SELECT name, enabled, CASE WHEN until > {now} THEN {time(until)} END AS until
+FROM (
+    SELECT name, enabled, paused_until AS until FROM {t}sources WHERE name = :source
+    UNION ALL
+    SELECT name, class_enabled, class_paused_until FROM {t}sources WHERE name = :class_name AND name <> :source) paused
+WHERE NOT enabled OR until > {now}
+ORDER BY name DESC;
 
 -- name: source_running
 -- The jobs that run on a source, or on all sources of the class if :source is NULL, oldest first.
