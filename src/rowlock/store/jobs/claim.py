@@ -33,17 +33,17 @@ def claim(worker: str, token: str, ranges: Sequence[Range], n: int, lease: float
         return in_claim_order(rows, token, worker)
     whole = all(one.most >= n for one in ranges)
     front = yield Call("front" if whole else "front_merged", lane=ranges, n=n)
-    claimed = yield from claim_front(front, "claim", worker=worker, token=token, lease=lease)
+    claimed = yield from claim_front(front, worker=worker, token=token, lease=lease)
     yield from let_go(claimed)
     return claimed
 
 
-def claim_front(front: Sequence[Row], statement: str, *, worker: str, token: str, **rest: Any) -> Steps[list[Claimed]]:
+def claim_front(front: Sequence[Row], *, worker: str, token: str, **rest: Any) -> Steps[list[Claimed]]:
     """SQLite: claim the rows that `front` has read, the part `claiming` and the rowid of each, in its order.
     `rest` are the other parameters of the statement."""
     if not front:
         return []
-    yield Call(statement, worker=worker, token=token, front=[row[-1] for row in front], **rest)
+    yield Call("claim_front", worker=worker, token=token, front=[row[-1] for row in front], **rest)
     holder = (token, worker)
     return [Claimed._make(row[:-1] + holder) for row in front]
 

@@ -86,7 +86,7 @@ def heat(
     """For each minute or hour (see by_time) since a moment: in each bucket, how many attempts ran that long (`what` is
     "run"), or how many jobs that succeeded had waited that long ("wait")."""
     found = defaultdict[datetime, list[int]](_empty)
-    for row in (yield Call(f"{what}_by_time", seconds=seconds, since=since, queue=queue, task=task)):
+    for row in (yield Call("buckets_by_time", what=what, seconds=seconds, since=since, queue=queue, task=task)):
         found[moment(row.at)][row.bucket] += int(row.number)
     return dict(found)
 
@@ -134,8 +134,8 @@ def sum_up() -> Steps[bool]:
     process is at it, nothing is done."""
     if (yield from dialect()).many_writers:
         return bool((yield Call("sum_up", n=AT_ONCE))[0].moved == AT_ONCE)
-    yield Call("sum_up_minutes")
-    yield Call("sum_up_hours")
+    yield Call("sum_up_rollups", seconds=60)
+    yield Call("sum_up_rollups", seconds=3600)
     yield Call("sum_up_totals")
     yield Call("sum_up_remove")
     return False

@@ -120,7 +120,7 @@ def _claim_all(asked: Asked, share: int, **values: Any) -> Steps[list[Claimed]]:
     if any(most < share for most in asked.values()):  # a LIMIT must be the same for all positions there
         return []
     front = yield Call("front_turns", turn=_rows(asked), n=share, epoch=values["epoch"])
-    return (yield from claim_front(front, "claim_front", **values))
+    return (yield from claim_front(front, **values))
 
 
 def _result(
