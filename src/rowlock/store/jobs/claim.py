@@ -43,7 +43,7 @@ def claim_front(front: Sequence[Row], *, worker: str, token: str, **rest: Any) -
     `rest` are the other parameters of the statement."""
     if not front:
         return []
-    yield Call("claim_front", worker=worker, token=token, front=[row[-1] for row in front], **rest)
+    yield Call("claim", worker=worker, token=token, front=[row[-1] for row in front], **rest)
     holder = (token, worker)
     return [Claimed._make(row[:-1] + holder) for row in front]
 

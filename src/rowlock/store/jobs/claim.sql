@@ -95,7 +95,7 @@ WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
 RETURNING {part:claimed};
 
 -- name: front [sqlite]
--- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim_front` updates
+-- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates
 -- them next, under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much. SQLite has no
 -- LATERAL: a correlated IN with LIMIT reads one index range per lane.
 SELECT {part:claiming}, front.rowid
@@ -139,7 +139,7 @@ WHERE NOT EXISTS (SELECT 1 FROM horizon WHERE (front.priority, front.id) > (hori
 ORDER BY front.priority, front.id
 LIMIT :n;
 
--- name: claim_front [sqlite]
+-- name: claim [sqlite]
 -- Claim the jobs that `front`, `front_merged` or `front_turns` has read, by their rowids, under one new token. The writer
 -- lock has kept them unchanged. Jobs with a source have an :epoch and :at, the time at which the gates were read.
 UPDATE rowlock_jobs_live
