@@ -127,7 +127,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "count_batches": ({"counted": [(BATCH_ID, 1, 0, 0, 0, 0, None)], "shard": 1}, None),
     "make_sources": ({"made": [("domain:1",)]}, None),
     "failures": ({"since": NOW, "width": 60, "n": 5_000}, None),
-    "longest_running": ({"n": 1_000}, "jobs_live_running"),
+    "running_jobs": ({"n": 1_000}, "jobs_live_running"),
 }
 CLAIMS = [{"lane": lanes(count), "n": n} for count, n in ((1, 1), (3, 10), (7, 500), (40, 20))]
 # A low-water mark in the middle of the range.
