@@ -240,26 +240,6 @@ async def test_a_cancelled_batch_stays_cancelled_when_one_of_its_jobs_is_retried
         assert batch.state == state, "cancelled until the last cancelled job was retried"
 
 
-async def test_a_retry_of_a_job_that_an_older_version_has_cancelled_hides_no_death(
-    app: Rowlock, t: Any, rig: Rig
-) -> None:
-    """An older worker beside us counts a job that it cancels or expires as processed, and nothing else."""
-    async with app.batch("b") as batch:
-        _, expired, cancelled = await t.using(batch=batch).enqueue_many([{"n": n} for n in range(3)])
-    await rig.settle(*await rig.claim(), DEAD)
-    for job in (expired, cancelled):
-        await app.cancel(job.id)
-    await rig.fetch("UPDATE {t}jobs_finished SET error_code = 'EXPIRED' WHERE id = $1", expired.id)
-    await rig.fetch("UPDATE {t}batch_counts SET cancelled = 0")
-    for job in (expired, cancelled):
-        await app.retry(job.id)
-        (again,) = await rig.claim()
-        await rig.succeed(again)
-    await sweep(rig)
-    await batch.refresh()
-    assert (batch.state, batch.succeeded, batch.dead, batch.cancelled, batch.expired) == ("failed", 2, 1, 0, 0)
-
-
 async def test_a_retried_job_of_a_cancelled_batch_may_add_to_it_until_the_batch_is_cancelled_again(
     app: Rowlock, t: Any, rig: Rig
 ) -> None:

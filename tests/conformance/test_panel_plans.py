@@ -48,10 +48,10 @@ FILL = (
     " next_tick, problem, created_at, updated_at) SELECT 's' || n, 't', '[]', '* * * * *', 'UTC', 'q', 1, 'code', {at},"
     " {at}, {later}, CASE WHEN n <= 5 THEN 'no' END, {at}, {at} FROM {series}",
 )
-CHART: dict[str, Any] = {"seconds": 60, "since": SINCE, "queue": None, "task": None}
+CHART: dict[str, Any] = {"what": "run", "seconds": 60, "since": SINCE, "queue": None, "task": None}
 # Statement, its parameters, and the tables that it must not read from end to end.
 ASKED: tuple[tuple[str, dict[str, Any], str], ...] = (
-    *((name, CHART, "rollups") for name in ("ends_by_time", "ends_by_queue", "run_by_time", "wait_by_time")),
+    *((name, CHART, "rollups") for name in ("ends_by_time", "ends_by_queue", "buckets_by_time")),
     ("spread_by_queue", CHART, "rollups"),
     ("samples", {"since": SINCE, "queue": None, "n": 5_000}, "queue_samples"),
     ("failures", CHART | {"width": 150.0, "n": 5_000}, "attempts"),

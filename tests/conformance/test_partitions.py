@@ -15,7 +15,7 @@ from rowlock.core.outcome import Failed
 from rowlock.core.policy import DAY
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
-from rowlock.store.upkeep.partitions import DAYS_AHEAD, Partitions, ensure_partitions
+from rowlock.store.upkeep.partitions import DAYS_AHEAD, ensure_partitions
 from rowlock.store.upkeep.retention import prune
 from support.retention_rig import IN_LINE, TODAY, Watched, cancelled, dead, left
 from support.rig import KEEP, Rig
@@ -35,17 +35,16 @@ def days(first: int, last: int) -> list[str]:
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 async def test_without_partitions_there_is_nothing_to_ensure(rig: Rig) -> None:
-    assert await ensure_partitions(rig.store) == Partitions()
+    assert await ensure_partitions(rig.store) == {}
 
 
 @on_postgres
 async def test_each_day_ahead_gets_its_partition_once(rig: Rig) -> None:
-    made = await ensure_partitions(rig.store, 3)
-    assert made.created == tuple(f"jobs_finished_{day}" for day in days(1, 4))
+    assert await ensure_partitions(rig.store, 3) == {TODAY + timedelta(n): "created" for n in (1, 2, 3, 4)}
     assert await partitions(rig) == [*days(1, 4), "default"]
-    assert await ensure_partitions(rig.store, 3) == Partitions()
+    assert await ensure_partitions(rig.store, 3) == {}
     rig.clock.move(DAY)
-    assert (await ensure_partitions(rig.store, 3)).created == (f"jobs_finished_{days(5, 5)[0]}",)
+    assert await ensure_partitions(rig.store, 3) == {TODAY + timedelta(5): "created"}
 
 
 async def test_a_worker_makes_its_partitions_before_its_first_claim(postgres_url: str) -> None:
@@ -107,7 +106,7 @@ async def test_a_day_with_rows_in_the_default_partition_stays_there(rig: Rig) ->
     await cancelled(rig, 3)
     watched = Watched(rig.store)
     made = await ensure_partitions(watched, 32)
-    assert (made.skipped, made.allowed, made.busy) == ((TODAY + timedelta(31),), True, False)
+    assert {day: answer for day, answer in made.items() if answer != "created"} == {TODAY + timedelta(31): "taken"}
     tried = [
         found[1] for sql in watched.executed if (found := re.search(r"CREATE TABLE rowlock.jobs_finished_(\d+)", sql))
     ]
@@ -129,7 +128,7 @@ async def test_a_day_whose_first_row_comes_just_now_stays_in_the_default_partiti
 
     watched.after, watched.step_in = "CREATE TABLE", finish_meanwhile
     made = await ensure_partitions(watched, 2)
-    assert made.skipped == (TODAY + timedelta(2),)
+    assert [day for day, answer in made.items() if answer == "taken"] == [TODAY + timedelta(2)]
     assert await partitions(rig) == [*days(1, 1), *days(3, 3), "default"]
     assert await left(rig, "jobs_finished_default") == 2
 
@@ -142,9 +141,9 @@ async def test_four_at_once_make_each_partition_once(database: str, rig: Rig) ->
     finally:
         for store in stores:
             await store.close()
-    created = [name for one in made for name in one.created]
-    assert sorted(created) == [f"jobs_finished_{day}" for day in days(1, 10)]
-    assert not any(one.busy or one.skipped for one in made)
+    created = [day for one in made for day, answer in one.items() if answer == "created"]
+    assert sorted(created) == [TODAY + timedelta(n) for n in range(1, 11)]
+    assert {answer for one in made for answer in one.values()} <= {"created", "there"}
     assert await partitions(rig) == [*days(1, 10), "default"]
 
 
@@ -161,7 +160,7 @@ async def test_a_writer_on_its_way_into_the_default_partition_does_not_fail(rig:
                 await asyncio.sleep(0.01)
 
     watched.after, watched.step_in = "ATTACH", settle_meanwhile
-    assert len((await ensure_partitions(watched, 0)).created) == 1
+    assert await ensure_partitions(watched, 0) == {TODAY + timedelta(1): "created"}
     assert await settling[0] == "applied"
     assert await left(rig, f"jobs_finished_{days(1, 1)[0]}") == 1
 
@@ -172,9 +171,9 @@ async def test_who_reads_finished_jobs_is_not_in_the_way_of_a_new_partition_for_
         await tx.fetch("SELECT count(*) FROM rowlock.jobs_finished")
         async with asyncio.timeout(10):
             made = await ensure_partitions(rig.store, 2)
-        assert (made.created, made.busy, made.allowed) == ((), True, True), "a long reader is not waited for"
+        assert list(made.values()) == ["busy"], "a long reader is not waited for"
         assert await dead(rig), "and no writer is kept waiting"
-    assert len((await ensure_partitions(rig.store, 2)).created) == 3
+    assert list((await ensure_partitions(rig.store, 2)).values()) == ["created"] * 3
 
 
 @on_postgres
@@ -220,7 +219,7 @@ async def guest(database: str, rig: Rig) -> AsyncIterator[Rig]:
 
 @on_postgres
 async def test_a_role_that_may_not_create_does_without_partitions(guest: Rig) -> None:
-    assert await ensure_partitions(guest.store) == Partitions(allowed=False)
+    assert list((await ensure_partitions(guest.store)).values()) == ["denied"]
     await cancelled(guest, 1_200)
     assert await left(guest, "jobs_finished_default") == 1_200
     guest.clock.move(31 * DAY)

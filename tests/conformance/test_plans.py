@@ -67,10 +67,8 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "revive": ({"asked": FEW, "tries": 1}, None),
     "delete_finished": ({"asked": FEW}, None),
     "ending": ({"asked": ids()}, None),
-    "keys_given_up": ({"gone": ids()}, None),
     "relative": ({"job_id": numbered(1)}, None),
     "children_of": ({"job_id": numbered(1), "n": 50}, "jobs_live_parent"),
-    "count_children": ({"job_id": numbered(1), "n": 1000}, "jobs_live_parent"),
     "children_of_many": ({"asked": ids(), "n": 200}, "jobs_live_parent"),
     "edge_live_parent": (CHILDREN, "jobs_live_parent"),
     "look_live_parent": (CHILDREN, "jobs_live_parent"),
@@ -78,8 +76,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "by_state_finished_parent": (CHILDREN, None),
     "batch_members": ({"batch_id": BATCH_ID, "n": 200}, "jobs_live_batch"),
     "batch_left": ({"batch_id": BATCH_ID, "n": 100}, "jobs_live_batch"),
-    "source_running": ({"source": "domain:1", "n": 10}, "jobs_live_slots"),
-    "class_running": ({"class_name": "domain", "n": 10}, "jobs_live_slots"),
+    "source_running": ({"class_name": "domain", "source": "domain:1", "n": 10}, "jobs_live_slots"),
     "line": (
         {"lane": [lane[:2] for lane in lanes(7)], "priority": 0, "id": numbered(5_000_000), "n": 10},
         "jobs_live_turns",
@@ -122,8 +119,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
         None,
     ),
     "spend": ({"spent": [(f"domain:{n}", 1.5) for n in range(50)], "at": NOW}, None),
-    "let_go": ({"gone": ids()}, None),
-    "keys_done": ({"gone": ids()}, None),
+    "release_keys": ({"gone": ids(), "state": "succeeded"}, None),
     "source_succeeded": ({"done": [(f"domain:{n}",) for n in range(50)], "epoch": 0}, None),
     "complete_batches": ({"asked": [(BATCH_ID,)]}, None),
     "start_batches": ({"asked": [(BATCH_ID,)]}, None),
@@ -131,7 +127,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "count_batches": ({"counted": [(BATCH_ID, 1, 0, 0, 0, 0, None)], "shard": 1}, None),
     "make_sources": ({"made": [("domain:1",)]}, None),
     "failures": ({"since": NOW, "width": 60, "n": 5_000}, None),
-    "longest_running": ({"n": 1_000}, "jobs_live_running"),
+    "running_jobs": ({"n": 1_000}, "jobs_live_running"),
 }
 CLAIMS = [{"lane": lanes(count), "n": n} for count, n in ((1, 1), (3, 10), (7, 500), (40, 20))]
 # A low-water mark in the middle of the range.

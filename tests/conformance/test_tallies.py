@@ -120,10 +120,11 @@ async def test_minutes_say_when_and_buckets_how_long(rig: Rig, store: Store, clo
         begin + timedelta(minutes=67): {"succeeded": 1},
     }
     assert await store.run(counters.by_time(begin, queue="another")) == {}
-    (spread,) = await store.run(counters.histograms())
-    assert [n for n, count in enumerate(spread.run) if count] == [0, 6, 16]
-    assert [(n, count) for n, count in enumerate(spread.wait) if count] == [(2, 3)]
-    assert round(spread.run_seconds, 3) == 4000.303
+    ((run, wait),) = (await store.run(counters.spread(begin))).values()
+    assert [n for n, count in enumerate(run) if count] == [0, 6, 16]
+    assert [(n, count) for n, count in enumerate(wait) if count] == [(2, 3)]
+    ((ran,),) = await rig.fetch("SELECT sum(run_seconds) FROM {t}tallies")
+    assert round(ran, 3) == 4000.303
     heat = await store.run(counters.heat("run", begin))
     assert sum(heat[begin + timedelta(minutes=1)]) == 2
 

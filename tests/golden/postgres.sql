@@ -127,6 +127,21 @@ WHERE TRUE
 ON CONFLICT (at, queue) DO NOTHING
 RETURNING 1 AS mine;
 
+-- buckets_by_time (what, seconds, since, queue, task)
+SELECT CASE WHEN found.at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN found.at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE found.at END AS at, bucket, sum(number) AS number
+FROM (
+    SELECT counted.at, CASE $1 WHEN 'wait' THEN wait_bucket ELSE run_bucket END AS bucket, number
+    FROM (
+    SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM rowlock.rollups r
+    WHERE r.seconds = $2 AND r.at >= $3
+    UNION ALL
+    SELECT y.at, y.queue, y.task, y.what, y.run_bucket, y.wait_bucket, y.number FROM rowlock.tallies y
+    WHERE y.at >= $3) counted
+WHERE CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE queue = $4 END
+  AND CASE WHEN CAST($5 AS text) IS NULL THEN TRUE ELSE task = $5 END) found
+WHERE bucket >= 0
+GROUP BY found.at, bucket;
+
 -- busy_sources (now, n)
 WITH running AS (
     SELECT r.source, count(*) AS number FROM rowlock.jobs_live r
@@ -151,9 +166,8 @@ LIMIT $2;
 
 -- by_state_finished (id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
-WHERE j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
-                   ELSE CAST($5 AS boolean) END
+WHERE j.id < $1 AND j.id >= $2 AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
+             ELSE CAST($5 AS boolean) END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
@@ -173,9 +187,8 @@ GROUP BY j.state;
 
 -- by_state_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
-WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                   ELSE CAST($6 AS boolean) END
+WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+             ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -195,9 +208,8 @@ GROUP BY j.state;
 
 -- by_state_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                   ELSE CAST($6 AS boolean) END
+WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+             ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
@@ -236,9 +248,8 @@ GROUP BY j.state;
 
 -- by_state_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
-WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                   ELSE CAST($6 AS boolean) END
+WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+             ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -258,9 +269,8 @@ GROUP BY j.state;
 
 -- by_state_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock.jobs_finished j
-WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                   ELSE CAST($6 AS boolean) END
+WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+             ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -299,10 +309,9 @@ GROUP BY j.state;
 
 -- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
-WHERE j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
-           WHEN j.state = 'running' THEN CAST($4 AS boolean)
-           ELSE CAST($5 AS boolean) END
+WHERE j.id < $1 AND j.id >= $2 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
+     WHEN j.state = 'running' THEN CAST($4 AS boolean)
+     ELSE CAST($5 AS boolean) END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
@@ -322,10 +331,9 @@ GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.
 
 -- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
-WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
-           WHEN j.state = 'running' THEN CAST($5 AS boolean)
-           ELSE CAST($6 AS boolean) END
+WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+     WHEN j.state = 'running' THEN CAST($5 AS boolean)
+     ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -345,10 +353,9 @@ GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.
 
 -- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
-WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
-           WHEN j.state = 'running' THEN CAST($5 AS boolean)
-           ELSE CAST($6 AS boolean) END
+WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+     WHEN j.state = 'running' THEN CAST($5 AS boolean)
+     ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
@@ -368,10 +375,9 @@ GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.
 
 -- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
-WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
-           WHEN j.state = 'running' THEN CAST($5 AS boolean)
-           ELSE CAST($6 AS boolean) END
+WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+     WHEN j.state = 'running' THEN CAST($5 AS boolean)
+     ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -391,10 +397,9 @@ GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.
 
 -- by_state_live_running (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
-           WHEN j.state = 'running' THEN CAST($4 AS boolean)
-           ELSE CAST($5 AS boolean) END
+WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
+     WHEN j.state = 'running' THEN CAST($4 AS boolean)
+     ELSE CAST($5 AS boolean) END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
@@ -530,17 +535,6 @@ WHERE j.id = $2 AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.
   AND NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = j.queue AND q.paused_at IS NOT NULL)
 FOR UPDATE OF j SKIP LOCKED;
 
--- class_closed (now, class_name)
-SELECT class_enabled AS enabled, CASE WHEN class_paused_until > coalesce($1, statement_timestamp()) THEN CASE WHEN class_paused_until > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN class_paused_until < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE class_paused_until END END AS until
-FROM rowlock.sources
-WHERE name = $2 AND (NOT class_enabled OR class_paused_until > coalesce($1, statement_timestamp()));
-
--- class_running (class_name, n)
-SELECT CAST(r.id AS text) AS id, r.locked_by FROM rowlock.jobs_live r
-WHERE r.state = 'running' AND r.source IS NOT NULL AND split_part(r.source, ':', 1) = $1
-ORDER BY r.id
-LIMIT $2;
-
 -- clear_keys (scope, wanted[0], now)
 SELECT FROM rowlock._clear_keys($1, ARRAY(SELECT wanted.key FROM unnest($2::text[]) AS wanted(key)), coalesce($3, statement_timestamp()));
 
@@ -578,19 +572,6 @@ SET total = rowlock.batch_counts.total + excluded.total,
     expired = rowlock.batch_counts.expired + excluded.expired,
     last_error = coalesce(excluded.last_error, rowlock.batch_counts.last_error),
     last_error_at = coalesce(excluded.last_error_at, rowlock.batch_counts.last_error_at);
-
--- count_children (job_id, n)
-SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_live j WHERE j.parent_id = $1 LIMIT $2) first)
-     + (SELECT count(*) FROM (SELECT 1 FROM rowlock.jobs_finished j WHERE j.parent_id = $1 LIMIT $2) first) AS number;
-
--- counted_below_zero (asked[0])
-SELECT CAST(n.batch_id AS text) AS batch_id,
-       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
-       CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
-FROM rowlock.batch_counts n
-WHERE n.batch_id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id)))
-GROUP BY n.batch_id
-HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
 
 -- create_token (id, hash, hint, kind, uses, owner, scope, job_id, made_from, good_until, now, until, ttl)
 INSERT INTO rowlock.tokens
@@ -783,11 +764,6 @@ SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
 WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3
 ORDER BY j.id DESC LIMIT 1 OFFSET $4;
 
--- edge_live_running (id, low, skip)
-SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2
-ORDER BY j.id DESC LIMIT 1 OFFSET $3;
-
 -- end_batches (now, asked[0])
 UPDATE rowlock.batches
 SET state = CASE
@@ -815,10 +791,10 @@ WHERE id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(id
 -- ends_by_queue (seconds, since, queue, task)
 SELECT CASE WHEN counted.at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN counted.at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE counted.at END AS at, queue, what, sum(number) AS number
 FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
+    SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM rowlock.rollups r
     WHERE r.seconds = $1 AND r.at >= $2
     UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies y
+    SELECT y.at, y.queue, y.task, y.what, y.run_bucket, y.wait_bucket, y.number FROM rowlock.tallies y
     WHERE y.at >= $2) counted
 WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
   AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END
@@ -827,10 +803,10 @@ GROUP BY counted.at, queue, what;
 -- ends_by_time (seconds, since, queue, task)
 SELECT CASE WHEN counted.at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN counted.at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE counted.at END AS at, what, sum(number) AS number
 FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
+    SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM rowlock.rollups r
     WHERE r.seconds = $1 AND r.at >= $2
     UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies y
+    SELECT y.at, y.queue, y.task, y.what, y.run_bucket, y.wait_bucket, y.number FROM rowlock.tallies y
     WHERE y.at >= $2) counted
 WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
   AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END
@@ -838,7 +814,7 @@ GROUP BY counted.at, what;
 
 -- enqueue (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added[0], added[1])
 WITH added AS (
-    INSERT INTO rowlock.jobs_live (
+INSERT INTO rowlock.jobs_live (
     id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
     batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, $1, $2, coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')) <= coalesce($4, statement_timestamp()),
@@ -852,7 +828,7 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > coalesce
 
 -- enqueue_one (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, id, args)
 WITH added AS (
-    INSERT INTO rowlock.jobs_live (
+INSERT INTO rowlock.jobs_live (
     id, args, source, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
     batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, $1, $2, coalesce($3, (coalesce($4, statement_timestamp()) + ($5) * interval '1 second')) <= coalesce($4, statement_timestamp()),
@@ -866,7 +842,7 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > coalesce
 
 -- enqueue_rows (task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added[0], added[1], added[2], added[3])
 WITH added AS (
-    INSERT INTO rowlock.jobs_live (
+INSERT INTO rowlock.jobs_live (
     id, args, source, unique_key, task, ready, run_after, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags,
     batch_id, unique_mode, expires_at, traceparent, parent_id, created_at, updated_at)
 SELECT added.id, added.args, added.source, added.unique_key, $1, coalesce($2, (coalesce($3, statement_timestamp()) + ($4) * interval '1 second')) <= coalesce($3, statement_timestamp()),
@@ -950,9 +926,7 @@ SELECT f.task, f.error_code, f.source, f.message, count(*) AS number,
        CASE WHEN min(f.finished_at) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN min(f.finished_at) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE min(f.finished_at) END AS first_at, CASE WHEN max(f.finished_at) > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN max(f.finished_at) < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE max(f.finished_at) END AS last_at, max(CAST(f.job_id AS text)) AS job_id
 FROM (
     SELECT a.job_id, a.attempt, a.source, a.error_code, substr(a.error_message, 1, 300) AS message, a.finished_at,
-           coalesce(a.task, (SELECT j.task FROM rowlock.jobs_live j WHERE j.id = a.job_id),
-                    (SELECT j.task FROM rowlock.jobs_finished j WHERE j.id = a.job_id LIMIT 1), '') AS task,
-           coalesce(a.queue, '') AS queue
+           coalesce(a.task, '') AS task, coalesce(a.queue, '') AS queue
     FROM rowlock.attempts a
     WHERE a.finished_at >= $2 AND a.outcome IN ('failed', 'timed_out', 'lost')
     ORDER BY a.finished_at DESC
@@ -1050,11 +1024,11 @@ FROM (
     UNION ALL
     SELECT * FROM (
         SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock.jobs_finished j
-        WHERE j.state = 'dead' ORDER BY j.id DESC LIMIT $2) dead
+        WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $2) dead
     UNION ALL
     SELECT * FROM (
         SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock.jobs_finished j
-        WHERE j.state = 'cancelled' ORDER BY j.id DESC LIMIT $2) cancelled) newest
+        WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT $2) cancelled) newest
 WHERE finished_at > (coalesce($1, statement_timestamp()) + ($3) * interval '1 second')
 GROUP BY state, task;
 
@@ -1221,15 +1195,6 @@ WHERE asked.source NOT LIKE '%:%' AND EXISTS (
     WHERE split_part(first.source, ':', 1) = asked.source)
 ORDER BY 1, 2;
 
--- histograms
-SELECT queue, task, run_bucket, wait_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
-FROM (
-    SELECT queue, task, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.counters WHERE what = 'succeeded'
-    UNION ALL
-    SELECT queue, task, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies WHERE what = 'succeeded') counted
-GROUP BY queue, task, run_bucket, wait_bucket
-ORDER BY queue, task;
-
 -- hold_alert_lease (token, now)
 SELECT one FROM rowlock.alert_lease WHERE token = $1 AND expires_at > coalesce($2, statement_timestamp())
 FOR UPDATE;
@@ -1254,14 +1219,6 @@ WHERE j.id = ANY(ARRAY(SELECT asked.id FROM unnest($1::text[]::uuid[]) AS asked(
 -- key_holders (scope, wanted[0], now)
 SELECT key, CAST(job_id AS text) AS job_id, over
 FROM rowlock._key_holders($1, ARRAY(SELECT wanted.key FROM unnest($2::text[]) AS wanted(key)), coalesce($3, statement_timestamp()));
-
--- keys_done (gone[0])
-DELETE FROM rowlock.job_keys
-WHERE mode IN ('until_done', 'while_queued') AND job_id = ANY(ARRAY(SELECT gone.id FROM unnest($1::text[]::uuid[]) AS gone(id)));
-
--- keys_given_up (gone[0])
-DELETE FROM rowlock.job_keys
-WHERE mode IN ('until_done', 'while_queued', 'forever') AND job_id = ANY(ARRAY(SELECT gone.id FROM unnest($1::text[]::uuid[]) AS gone(id)));
 
 -- known_id (job_id)
 SELECT 1 AS known FROM rowlock._known_ids(ARRAY[CAST($1 AS uuid)]);
@@ -1352,9 +1309,6 @@ DELETE FROM rowlock.alert_lease WHERE token = $1;
 
 -- leave_batch (gone[0])
 UPDATE rowlock.jobs_live SET batch_id = NULL WHERE id = ANY(ARRAY(SELECT gone.id FROM unnest($1::text[]::uuid[]) AS gone(id)));
-
--- let_go (gone[0])
-DELETE FROM rowlock.job_keys WHERE mode = 'while_queued' AND job_id = ANY(ARRAY(SELECT gone.id FROM unnest($1::text[]::uuid[]) AS gone(id)));
 
 -- line (now, priority, id, n, lane[0], lane[1])
 SELECT coalesce(sum(ahead.plain), 0) AS same_line, coalesce(sum(ahead.sourced), 0) AS other_lines,
@@ -1614,14 +1568,6 @@ WHERE name = ANY(ARRAY(SELECT asked.name FROM unnest($1::text[]) AS asked(name))
 ORDER BY name
 FOR UPDATE SKIP LOCKED;
 
--- longest_running (now, n)
-SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(date_part('epoch', locked_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds,
-       -(date_part('epoch', lease_expires_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS overdue
-FROM rowlock.jobs_live j
-WHERE state = 'running' AND NOT coalesce(j.published = 'unread', FALSE) AND locked_at IS NOT NULL
-ORDER BY locked_at
-LIMIT $2;
-
 -- look (span[0], span[1], span[2], span[3], span[4], now)
 WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
     SELECT span.queue, span.task, span.most, 0, span.low_priority, span.low_source
@@ -1673,9 +1619,8 @@ ORDER BY named.priority, named.nth;
 
 -- look_finished (id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
-WHERE j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
-                   ELSE CAST($5 AS boolean) END
+WHERE j.id < $1 AND j.id >= $2 AND CASE j.state WHEN 'succeeded' THEN CAST($3 AS boolean) WHEN 'dead' THEN CAST($4 AS boolean)
+             ELSE CAST($5 AS boolean) END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
@@ -1695,9 +1640,8 @@ ORDER BY j.id DESC LIMIT $22;
 
 -- look_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
-WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                   ELSE CAST($6 AS boolean) END
+WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+             ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -1717,9 +1661,8 @@ ORDER BY j.id DESC LIMIT $22;
 
 -- look_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
-WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                   ELSE CAST($6 AS boolean) END
+WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+             ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
@@ -1758,9 +1701,8 @@ ORDER BY j.id DESC LIMIT $20;
 
 -- look_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
-WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                   ELSE CAST($6 AS boolean) END
+WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+             ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -1780,9 +1722,8 @@ ORDER BY j.id DESC LIMIT $22;
 
 -- look_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_finished j
-WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
-                   ELSE CAST($6 AS boolean) END
+WHERE j.schedule_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE j.state WHEN 'succeeded' THEN CAST($4 AS boolean) WHEN 'dead' THEN CAST($5 AS boolean)
+             ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -1821,10 +1762,9 @@ ORDER BY j.id DESC LIMIT $20;
 
 -- look_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
-WHERE j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
-           WHEN j.state = 'running' THEN CAST($4 AS boolean)
-           ELSE CAST($5 AS boolean) END
+WHERE j.id < $1 AND j.id >= $2 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
+     WHEN j.state = 'running' THEN CAST($4 AS boolean)
+     ELSE CAST($5 AS boolean) END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
@@ -1844,10 +1784,9 @@ ORDER BY j.id DESC LIMIT $22;
 
 -- look_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
-WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
-           WHEN j.state = 'running' THEN CAST($5 AS boolean)
-           ELSE CAST($6 AS boolean) END
+WHERE j.batch_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+     WHEN j.state = 'running' THEN CAST($5 AS boolean)
+     ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -1867,10 +1806,9 @@ ORDER BY j.id DESC LIMIT $22;
 
 -- look_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
-WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
-           WHEN j.state = 'running' THEN CAST($5 AS boolean)
-           ELSE CAST($6 AS boolean) END
+WHERE j.owner = $1 AND j.id < $2 AND j.id >= $3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+     WHEN j.state = 'running' THEN CAST($5 AS boolean)
+     ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($1 AS text) IS NULL THEN TRUE ELSE j.owner = $1 END
@@ -1890,10 +1828,9 @@ ORDER BY j.id DESC LIMIT $22;
 
 -- look_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
-WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND ($4 OR $5 OR $6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
-           WHEN j.state = 'running' THEN CAST($5 AS boolean)
-           ELSE CAST($6 AS boolean) END
+WHERE j.parent_id = $1 AND j.id < $2 AND j.id >= $3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($4 AS boolean)
+     WHEN j.state = 'running' THEN CAST($5 AS boolean)
+     ELSE CAST($6 AS boolean) END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.task = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.queue = $8 END
   AND CASE WHEN CAST($9 AS text) IS NULL THEN TRUE ELSE j.owner = $9 END
@@ -1913,10 +1850,9 @@ ORDER BY j.id DESC LIMIT $22;
 
 -- look_live_running (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND ($3 OR $4 OR $5)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
-           WHEN j.state = 'running' THEN CAST($4 AS boolean)
-           ELSE CAST($5 AS boolean) END
+WHERE j.state = 'running' AND j.id < $1 AND j.id >= $2 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST($3 AS boolean)
+     WHEN j.state = 'running' THEN CAST($4 AS boolean)
+     ELSE CAST($5 AS boolean) END
   AND CASE WHEN CAST($6 AS text) IS NULL THEN TRUE ELSE j.task = $6 END
   AND CASE WHEN CAST($7 AS text) IS NULL THEN TRUE ELSE j.queue = $7 END
   AND CASE WHEN CAST($8 AS text) IS NULL THEN TRUE ELSE j.owner = $8 END
@@ -2213,6 +2149,15 @@ RETURNING name;
 
 -- paused_queues
 SELECT name, CASE WHEN paused_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_at END AS paused_at FROM rowlock.queues WHERE paused_at IS NOT NULL ORDER BY name;
+
+-- pauses (now, source, class_name)
+SELECT name, enabled, CASE WHEN until > coalesce($1, statement_timestamp()) THEN CASE WHEN until > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN until < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE until END END AS until
+FROM (
+    SELECT name, enabled, paused_until AS until FROM rowlock.sources WHERE name = $2
+    UNION ALL
+    SELECT name, class_enabled, class_paused_until FROM rowlock.sources WHERE name = $3 AND name <> $2) paused
+WHERE NOT enabled OR until > coalesce($1, statement_timestamp())
+ORDER BY name DESC;
 
 -- peek (lane[0], lane[1], now)
 SELECT EXISTS (
@@ -2593,12 +2538,6 @@ WHERE job_id = $1 AND seq > $2
 ORDER BY seq DESC
 LIMIT $3;
 
--- read_preview (token_hash, now)
-SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, CASE WHEN made_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN made_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE made_at END AS made_at,
-       CAST(next_id AS text) AS next_id, looked, changed, audit_id
-FROM rowlock.previews
-WHERE token_hash = $1 AND expires_at > coalesce($2, statement_timestamp());
-
 -- ready_ids (lane[0], lane[1], id, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock.jobs_live j JOIN unnest($1::text[], $2::text[]) AS lane(queue, task) ON j.queue = lane.queue AND j.task = lane.task
@@ -2638,6 +2577,12 @@ UNION ALL
 SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock.jobs_finished j
 WHERE j.id = $1;
+
+-- release_keys (gone[0], state)
+DELETE FROM rowlock.job_keys
+WHERE job_id = ANY(ARRAY(SELECT gone.id FROM unnest($1::text[]::uuid[]) AS gone(id)))
+  AND CASE mode WHEN 'while_queued' THEN TRUE WHEN 'until_done' THEN $2 <> 'running'
+                WHEN 'forever' THEN $2 NOT IN ('running', 'succeeded') ELSE FALSE END;
 
 -- remote_cancels (n)
 SELECT CAST(id AS text) AS id FROM rowlock.jobs_live
@@ -2735,29 +2680,17 @@ WHERE revoked_at IS NULL AND uses IS NULL AND (
         SELECT t.id FROM rowlock.tokens t WHERE CAST(t.id AS text) = $2 OR t.hint = $2 OR t.hash = $2))
 RETURNING CAST(id AS text) AS id, hint;
 
--- run_by_time (seconds, since, queue, task)
-SELECT CASE WHEN counted.at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN counted.at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE counted.at END AS at, run_bucket AS bucket, sum(number) AS number
-FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
-    WHERE r.seconds = $1 AND r.at >= $2
-    UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies y
-    WHERE y.at >= $2) counted
-WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
-  AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END AND run_bucket >= 0
-GROUP BY counted.at, run_bucket;
-
 -- run_now (now, asked[0])
 UPDATE rowlock.jobs_live SET run_after = coalesce($1, statement_timestamp()), ready = TRUE, updated_at = coalesce($1, statement_timestamp())
 WHERE NOT ready AND state <> 'running' AND id IN (SELECT asked.id FROM unnest($2::text[]::uuid[]) AS asked(id))
 RETURNING CAST(id AS text) AS id;
 
 -- running_jobs (now, n)
-SELECT CAST(j.id AS text) AS job_id, j.task, j.queue, j.attempt, j.locked_by AS worker, CASE WHEN j.locked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.locked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.locked_at END AS since,
-       -(date_part('epoch', j.locked_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds, j.progress, j.phase
+SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(date_part('epoch', locked_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS seconds,
+       -(date_part('epoch', lease_expires_at) - date_part('epoch', coalesce($1, statement_timestamp()))) AS overdue, attempt, CASE WHEN locked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN locked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE locked_at END AS since, progress, phase
 FROM rowlock.jobs_live j
-WHERE j.state = 'running' AND NOT coalesce(j.published = 'unread', FALSE)
-ORDER BY j.id
+WHERE state = 'running' AND NOT coalesce(j.published = 'unread', FALSE)
+ORDER BY locked_at
 LIMIT $2;
 
 -- running_lanes (now)
@@ -2849,11 +2782,6 @@ WHERE j.state = 'running' AND NOT coalesce(j.published = 'unread', FALSE);
 -- source_classes
 SELECT name FROM rowlock.sources WHERE name NOT LIKE '%:%' ORDER BY name LIMIT 50;
 
--- source_closed (now, source)
-SELECT enabled, CASE WHEN paused_until > coalesce($1, statement_timestamp()) THEN CASE WHEN paused_until > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN paused_until < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE paused_until END END AS until
-FROM rowlock.sources
-WHERE name = $2 AND (NOT enabled OR paused_until > coalesce($1, statement_timestamp()));
-
 -- source_known (name, class_name)
 SELECT 1 AS known
 WHERE EXISTS (SELECT 1 FROM rowlock.sources WHERE name = $1 OR name = $2)
@@ -2872,11 +2800,12 @@ WHERE s.name LIKE '%:%'
 ORDER BY CASE WHEN s.set_by IS NULL THEN 1 ELSE 0 END, s.name
 LIMIT $2;
 
--- source_running (source, n)
+-- source_running (class_name, source, n)
 SELECT CAST(r.id AS text) AS id, r.locked_by FROM rowlock.jobs_live r
-WHERE r.state = 'running' AND r.source IS NOT NULL AND split_part(r.source, ':', 1) = split_part($1, ':', 1) AND r.source = $1
+WHERE r.state = 'running' AND r.source IS NOT NULL AND split_part(r.source, ':', 1) = $1
+  AND CASE WHEN CAST($2 AS text) IS NULL THEN TRUE ELSE r.source = $2 END
 ORDER BY r.id
-LIMIT $2;
+LIMIT $3;
 
 -- source_strip (n, now, ago, asked[0])
 SELECT source, CASE WHEN at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE at END AS at, succeeded, failed FROM (
@@ -2921,10 +2850,10 @@ WHERE name = ANY(ARRAY(SELECT spent.name FROM unnest($1::text[], $2::double prec
 -- spread_by_queue (seconds, since, queue, task)
 SELECT queue, run_bucket, wait_bucket, sum(number) AS number
 FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
+    SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM rowlock.rollups r
     WHERE r.seconds = $1 AND r.at >= $2
     UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies y
+    SELECT y.at, y.queue, y.task, y.what, y.run_bucket, y.wait_bucket, y.number FROM rowlock.tallies y
     WHERE y.at >= $2) counted
 WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
   AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END AND what = 'succeeded'
@@ -3067,11 +2996,11 @@ SELECT (
 SELECT to_char((((coalesce($1, statement_timestamp()) + least(greatest(0, 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC')::date + 1), 'YYYY-MM-DD') AS day;
 
 -- totals
-SELECT queue, task, what, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT queue, task, what, sum(number) AS number
 FROM (
-    SELECT queue, task, what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.counters
+    SELECT queue, task, what, number FROM rowlock.counters
     UNION ALL
-    SELECT queue, task, what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies) counted
+    SELECT queue, task, what, number FROM rowlock.tallies) counted
 GROUP BY queue, task, what
 ORDER BY queue, task, what;
 
@@ -3102,18 +3031,6 @@ WHERE t.hash = $1 AND t.kind = $2 AND t.uses > 0 AND t.revoked_at IS NULL AND co
   AND (SELECT p.revoked_at FROM rowlock.tokens p WHERE p.id = t.made_from) IS NULL))
 RETURNING CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, CASE WHEN created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE created_at END AS created_at,
        CASE WHEN expires_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN expires_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE expires_at END AS expires_at, CASE WHEN revoked_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN revoked_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE revoked_at END AS revoked_at, CAST(made_from AS text) AS token_id, good_until;
-
--- wait_by_time (seconds, since, queue, task)
-SELECT CASE WHEN counted.at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN counted.at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE counted.at END AS at, wait_bucket AS bucket, sum(number) AS number
-FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.rollups r
-    WHERE r.seconds = $1 AND r.at >= $2
-    UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock.tallies y
-    WHERE y.at >= $2) counted
-WHERE CASE WHEN CAST($3 AS text) IS NULL THEN TRUE ELSE queue = $3 END
-  AND CASE WHEN CAST($4 AS text) IS NULL THEN TRUE ELSE task = $4 END AND wait_bucket >= 0
-GROUP BY counted.at, wait_bucket;
 
 -- waiting_lanes (n)
 SELECT queue, task, state, count(*) AS number

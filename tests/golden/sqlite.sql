@@ -124,6 +124,21 @@ WHERE TRUE
 ON CONFLICT (at, queue) DO NOTHING
 RETURNING 1 AS mine;
 
+-- buckets_by_time (what, seconds, since, queue, task)
+SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', found.at, 'unixepoch'), found.at) AS at, bucket, sum(number) AS number
+FROM (
+    SELECT counted.at, CASE ?1 WHEN 'wait' THEN wait_bucket ELSE run_bucket END AS bucket, number
+    FROM (
+    SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM rowlock_rollups r
+    WHERE r.seconds = ?2 AND r.at >= ?3
+    UNION ALL
+    SELECT y.at, y.queue, y.task, y.what, y.run_bucket, y.wait_bucket, y.number FROM rowlock_tallies y
+    WHERE y.at >= ?3) counted
+WHERE CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE queue = ?4 END
+  AND CASE WHEN CAST(?5 AS text) IS NULL THEN TRUE ELSE task = ?5 END) found
+WHERE bucket >= 0
+GROUP BY found.at, bucket;
+
 -- busy_sources (now, n)
 WITH running AS (
     SELECT r.source, count(*) AS number FROM rowlock_jobs_live r
@@ -148,9 +163,8 @@ LIMIT ?2;
 
 -- by_state_finished (id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
-WHERE j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
-                   ELSE CAST(?5 AS boolean) END
+WHERE j.id < ?1 AND j.id >= ?2 AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
+             ELSE CAST(?5 AS boolean) END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
@@ -170,9 +184,8 @@ GROUP BY j.state;
 
 -- by_state_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
-WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                   ELSE CAST(?6 AS boolean) END
+WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+             ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -192,9 +205,8 @@ GROUP BY j.state;
 
 -- by_state_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
-WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                   ELSE CAST(?6 AS boolean) END
+WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+             ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
@@ -233,9 +245,8 @@ GROUP BY j.state;
 
 -- by_state_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
-WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                   ELSE CAST(?6 AS boolean) END
+WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+             ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -255,9 +266,8 @@ GROUP BY j.state;
 
 -- by_state_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT j.state AS state, count(*) AS number FROM rowlock_jobs_finished j
-WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                   ELSE CAST(?6 AS boolean) END
+WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+             ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -296,10 +306,9 @@ GROUP BY j.state;
 
 -- by_state_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
-WHERE j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-           ELSE CAST(?5 AS boolean) END
+WHERE j.id < ?1 AND j.id >= ?2 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?4 AS boolean)
+     ELSE CAST(?5 AS boolean) END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
@@ -319,10 +328,9 @@ GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.
 
 -- by_state_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
-WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-           ELSE CAST(?6 AS boolean) END
+WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+     ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -342,10 +350,9 @@ GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.
 
 -- by_state_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
-WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-           ELSE CAST(?6 AS boolean) END
+WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+     ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
@@ -365,10 +372,9 @@ GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.
 
 -- by_state_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
-WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-           ELSE CAST(?6 AS boolean) END
+WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+     ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -388,10 +394,9 @@ GROUP BY CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.
 
 -- by_state_live_running (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since)
 SELECT CASE WHEN coalesce(j.published = 'unread', FALSE) THEN 'queued' ELSE j.state END AS state, count(*) AS number FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-           ELSE CAST(?5 AS boolean) END
+WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?4 AS boolean)
+     ELSE CAST(?5 AS boolean) END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
@@ -439,18 +444,11 @@ FROM rowlock_jobs_finished j WHERE j.parent_id IN (SELECT asked.id FROM (SELECT 
 ) made
 LIMIT ?2;
 
--- claim (token, worker, now, lease, front)
+-- claim (token, worker, now, lease, at, epoch, front)
 UPDATE rowlock_jobs_live
 SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
     published = CASE WHEN ?2 = 'redis-unread' THEN 'unread' END,
-    heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?3, started_at = ?3
-WHERE rowid IN (SELECT value FROM json_each(?5)) AND ready;
-
--- claim_front (token, worker, now, lease, at, epoch, front)
-UPDATE rowlock_jobs_live
-SET state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = ?1, locked_by = ?2,
-    published = CASE WHEN ?2 = 'redis-unread' THEN 'unread' END,
-    heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = ?5, started_at = ?5, source_epoch = ?6
+    heartbeat_at = ?3, lease_expires_at = (?3 + (?4)), updated_at = ?3, locked_at = coalesce(?5, ?3), started_at = coalesce(?5, ?3), source_epoch = ?6
 WHERE rowid IN (SELECT value FROM json_each(?7)) AND ready;
 
 -- claim_picked (token, worker, now, lease, at, epoch, picked)
@@ -465,17 +463,6 @@ SELECT CAST(j.id AS text) AS id, ?1 AS at
 FROM rowlock_jobs_live j
 WHERE j.id = ?2 AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.expires_at > ?1)
   AND NOT EXISTS (SELECT 1 FROM rowlock_queues q WHERE q.name = j.queue AND q.paused_at IS NOT NULL);
-
--- class_closed (now, class_name)
-SELECT class_enabled AS enabled, CASE WHEN class_paused_until > ?1 THEN coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', class_paused_until, 'unixepoch'), class_paused_until) END AS until
-FROM rowlock_sources
-WHERE name = ?2 AND (NOT class_enabled OR class_paused_until > ?1);
-
--- class_running (class_name, n)
-SELECT CAST(r.id AS text) AS id, r.locked_by FROM rowlock_jobs_live r
-WHERE r.state = 'running' AND r.source IS NOT NULL AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = ?1
-ORDER BY r.id
-LIMIT ?2;
 
 -- clear_keys (scope, wanted, now)
 DELETE FROM rowlock_job_keys
@@ -515,19 +502,6 @@ SET total = rowlock_batch_counts.total + excluded.total,
     expired = rowlock_batch_counts.expired + excluded.expired,
     last_error = coalesce(excluded.last_error, rowlock_batch_counts.last_error),
     last_error_at = coalesce(excluded.last_error_at, rowlock_batch_counts.last_error_at);
-
--- count_children (job_id, n)
-SELECT (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_live j WHERE j.parent_id = ?1 LIMIT ?2) first)
-     + (SELECT count(*) FROM (SELECT 1 FROM rowlock_jobs_finished j WHERE j.parent_id = ?1 LIMIT ?2) first) AS number;
-
--- counted_below_zero (asked)
-SELECT CAST(n.batch_id AS text) AS batch_id,
-       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
-       CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
-FROM rowlock_batch_counts n
-WHERE n.batch_id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS asked)
-GROUP BY n.batch_id
-HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
 
 -- create_token (id, hash, hint, kind, uses, owner, scope, job_id, made_from, good_until, now, until, ttl)
 INSERT INTO rowlock_tokens
@@ -713,11 +687,6 @@ SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
 WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3
 ORDER BY j.id DESC LIMIT 1 OFFSET ?4;
 
--- edge_live_running (id, low, skip)
-SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2
-ORDER BY j.id DESC LIMIT 1 OFFSET ?3;
-
 -- end_batches (now, asked)
 UPDATE rowlock_batches
 SET state = CASE
@@ -745,10 +714,10 @@ WHERE id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) 
 -- ends_by_queue (seconds, since, queue, task)
 SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', counted.at, 'unixepoch'), counted.at) AS at, queue, what, sum(number) AS number
 FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
+    SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM rowlock_rollups r
     WHERE r.seconds = ?1 AND r.at >= ?2
     UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies y
+    SELECT y.at, y.queue, y.task, y.what, y.run_bucket, y.wait_bucket, y.number FROM rowlock_tallies y
     WHERE y.at >= ?2) counted
 WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
   AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END
@@ -757,10 +726,10 @@ GROUP BY counted.at, queue, what;
 -- ends_by_time (seconds, since, queue, task)
 SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', counted.at, 'unixepoch'), counted.at) AS at, what, sum(number) AS number
 FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
+    SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM rowlock_rollups r
     WHERE r.seconds = ?1 AND r.at >= ?2
     UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies y
+    SELECT y.at, y.queue, y.task, y.what, y.run_bucket, y.wait_bucket, y.number FROM rowlock_tallies y
     WHERE y.at >= ?2) counted
 WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
   AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END
@@ -773,7 +742,8 @@ INSERT INTO rowlock_jobs_live (
 SELECT added.id, added.args, ?1, ?2, coalesce(?3, (?4 + (?5))) <= ?4,
        coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
     ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
-FROM (SELECT value ->> 0 AS id, value ->> 1 AS args FROM json_each(?22)) AS added;
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS args FROM json_each(?22)) AS added
+;
 
 -- enqueue_one (source, task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, id, args)
 INSERT INTO rowlock_jobs_live (
@@ -782,7 +752,8 @@ INSERT INTO rowlock_jobs_live (
 SELECT added.id, added.args, ?1, ?2, coalesce(?3, (?4 + (?5))) <= ?4,
        coalesce(?3, (?4 + (?5))), ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15,
     ?16, ?17, ?18, ?19, ?20, ?21, ?4, ?4
-FROM (SELECT ?22 AS id, ?23 AS args) AS added;
+FROM (SELECT ?22 AS id, ?23 AS args) AS added
+;
 
 -- enqueue_rows (task, run_after, now, delay, queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id, unique_mode, expires_at, traceparent, parent_id, added)
 INSERT INTO rowlock_jobs_live (
@@ -791,7 +762,8 @@ INSERT INTO rowlock_jobs_live (
 SELECT added.id, added.args, added.source, added.unique_key, ?1, coalesce(?2, (?3 + (?4))) <= ?3,
        coalesce(?2, (?3 + (?4))), ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14,
     ?15, ?16, ?17, ?18, ?19, ?20, ?3, ?3
-FROM (SELECT value ->> 0 AS id, value ->> 1 AS args, value ->> 2 AS unique_key, value ->> 3 AS source FROM json_each(?21)) AS added;
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS args, value ->> 2 AS unique_key, value ->> 3 AS source FROM json_each(?21)) AS added
+;
 
 -- error_codes (n)
 SELECT DISTINCT f.error_code FROM (
@@ -840,9 +812,7 @@ SELECT f.task, f.error_code, f.source, f.message, count(*) AS number,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', min(f.finished_at), 'unixepoch'), min(f.finished_at)) AS first_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', max(f.finished_at), 'unixepoch'), max(f.finished_at)) AS last_at, max(CAST(f.job_id AS text)) AS job_id
 FROM (
     SELECT a.job_id, a.attempt, a.source, a.error_code, substr(a.error_message, 1, 300) AS message, a.finished_at,
-           coalesce(a.task, (SELECT j.task FROM rowlock_jobs_live j WHERE j.id = a.job_id),
-                    (SELECT j.task FROM rowlock_jobs_finished j WHERE j.id = a.job_id LIMIT 1), '') AS task,
-           coalesce(a.queue, '') AS queue
+           coalesce(a.task, '') AS task, coalesce(a.queue, '') AS queue
     FROM rowlock_attempts a
     WHERE a.finished_at >= ?2 AND a.outcome IN ('failed', 'timed_out', 'lost')
     ORDER BY a.finished_at DESC
@@ -925,13 +895,23 @@ WHERE j.id = final.id;
 -- finish_remove (gone)
 DELETE FROM rowlock_jobs_live WHERE id IN (SELECT gone.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS gone);
 
--- finished_lately (n, now, ago)
+-- finished_lately (now, n, ago)
 SELECT state, task, count(*) AS number, count(started_at) FILTER (WHERE state <> 'cancelled') AS ran,
-       sum(finished_at - started_at) FILTER (WHERE state <> 'cancelled') AS seconds
+       sum((finished_at - ?1) - (started_at - ?1)) FILTER (WHERE state <> 'cancelled') AS seconds
 FROM (
-    SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock_jobs_finished j
-    ORDER BY j.rowid DESC LIMIT ?1) last
-WHERE finished_at > (?2 + (?3))
+    SELECT * FROM (
+        SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock_jobs_finished j
+        ORDER BY j.rowid DESC LIMIT ?2) newest
+    WHERE state = 'succeeded'
+    UNION ALL
+    SELECT * FROM (
+        SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock_jobs_finished j
+        WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?2) dead
+    UNION ALL
+    SELECT * FROM (
+        SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock_jobs_finished j
+        WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT ?2) cancelled) newest
+WHERE finished_at > (?1 + (?3))
 GROUP BY state, task;
 
 -- fire_jobs (now, fired)
@@ -1186,15 +1166,6 @@ WHERE asked.source NOT LIKE '%:%' AND EXISTS (
     WHERE substr(first.source, 1, instr(first.source || ':', ':') - 1) = asked.source)
 ORDER BY 1, 2;
 
--- histograms
-SELECT queue, task, run_bucket, wait_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
-FROM (
-    SELECT queue, task, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_counters WHERE what = 'succeeded'
-    UNION ALL
-    SELECT queue, task, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies WHERE what = 'succeeded') counted
-GROUP BY queue, task, run_bucket, wait_bucket
-ORDER BY queue, task;
-
 -- hold_alert_lease (token, now)
 SELECT one FROM rowlock_alert_lease WHERE token = ?1 AND expires_at > ?2;
 
@@ -1221,14 +1192,6 @@ WHERE j.id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)
 SELECT key, CAST(job_id AS text) AS job_id, expires_at IS NOT NULL AND expires_at <= ?1 AS over
 FROM rowlock_job_keys
 WHERE scope = ?2 AND key IN (SELECT wanted.key FROM (SELECT value ->> 0 AS key FROM json_each(?3)) AS wanted);
-
--- keys_done (gone)
-DELETE FROM rowlock_job_keys
-WHERE mode IN ('until_done', 'while_queued') AND job_id IN (SELECT gone.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS gone);
-
--- keys_given_up (gone)
-DELETE FROM rowlock_job_keys
-WHERE mode IN ('until_done', 'while_queued', 'forever') AND job_id IN (SELECT gone.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS gone);
 
 -- known_id (job_id)
 SELECT 1 AS known FROM rowlock_jobs_live WHERE id = ?1
@@ -1324,9 +1287,6 @@ DELETE FROM rowlock_alert_lease WHERE token = ?1;
 
 -- leave_batch (gone)
 UPDATE rowlock_jobs_live SET batch_id = NULL WHERE id IN (SELECT gone.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS gone);
-
--- let_go (gone)
-DELETE FROM rowlock_job_keys WHERE mode = 'while_queued' AND job_id IN (SELECT gone.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS gone);
 
 -- line (now, priority, id, n, lane)
 SELECT coalesce(sum(ahead.plain), 0) AS same_line, coalesce(sum(ahead.sourced), 0) AS other_lines,
@@ -1570,14 +1530,6 @@ SELECT name FROM rowlock_sources INDEXED BY sqlite_autoindex_rowlock_sources_1
 WHERE name IN (SELECT asked.name FROM (SELECT value ->> 0 AS name FROM json_each(?1)) AS asked)
 ORDER BY name;
 
--- longest_running (now, n)
-SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(locked_at - ?1) AS seconds,
-       -(lease_expires_at - ?1) AS overdue
-FROM rowlock_jobs_live j
-WHERE state = 'running' AND NOT coalesce(j.published = 'unread', FALSE) AND locked_at IS NOT NULL
-ORDER BY locked_at
-LIMIT ?2;
-
 -- look (span, now)
 WITH RECURSIVE head (queue, task, most, nth, priority, source) AS (
     SELECT span.queue, span.task, span.most, 0, span.low_priority, span.low_source
@@ -1630,9 +1582,8 @@ ORDER BY named.priority, named.nth;
 
 -- look_finished (id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
-WHERE j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
-                   ELSE CAST(?5 AS boolean) END
+WHERE j.id < ?1 AND j.id >= ?2 AND CASE j.state WHEN 'succeeded' THEN CAST(?3 AS boolean) WHEN 'dead' THEN CAST(?4 AS boolean)
+             ELSE CAST(?5 AS boolean) END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
@@ -1652,9 +1603,8 @@ ORDER BY j.id DESC LIMIT ?22;
 
 -- look_finished_batch (batch, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
-WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                   ELSE CAST(?6 AS boolean) END
+WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+             ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -1674,9 +1624,8 @@ ORDER BY j.id DESC LIMIT ?22;
 
 -- look_finished_owner (owner, id, low, succeeded, dead, cancelled, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
-WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                   ELSE CAST(?6 AS boolean) END
+WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+             ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
@@ -1715,9 +1664,8 @@ ORDER BY j.id DESC LIMIT ?20;
 
 -- look_finished_parent (parent, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
-WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                   ELSE CAST(?6 AS boolean) END
+WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+             ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -1737,9 +1685,8 @@ ORDER BY j.id DESC LIMIT ?22;
 
 -- look_finished_schedule (schedule, id, low, succeeded, dead, cancelled, task, queue, owner, source, tag, tag_text, since, until, batch, parent, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_finished j
-WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
-                   ELSE CAST(?6 AS boolean) END
+WHERE j.schedule_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE j.state WHEN 'succeeded' THEN CAST(?4 AS boolean) WHEN 'dead' THEN CAST(?5 AS boolean)
+             ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -1778,10 +1725,9 @@ ORDER BY j.id DESC LIMIT ?20;
 
 -- look_live (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
-WHERE j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-           ELSE CAST(?5 AS boolean) END
+WHERE j.id < ?1 AND j.id >= ?2 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?4 AS boolean)
+     ELSE CAST(?5 AS boolean) END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
@@ -1801,10 +1747,9 @@ ORDER BY j.id DESC LIMIT ?22;
 
 -- look_live_batch (batch, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
-WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-           ELSE CAST(?6 AS boolean) END
+WHERE j.batch_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+     ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -1824,10 +1769,9 @@ ORDER BY j.id DESC LIMIT ?22;
 
 -- look_live_owner (owner, id, low, queued, running, retryable, task, queue, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
-WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-           ELSE CAST(?6 AS boolean) END
+WHERE j.owner = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+     ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?1 AS text) IS NULL THEN TRUE ELSE j.owner = ?1 END
@@ -1847,10 +1791,9 @@ ORDER BY j.id DESC LIMIT ?22;
 
 -- look_live_parent (parent, id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
-WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND (?4 OR ?5 OR ?6)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?5 AS boolean)
-           ELSE CAST(?6 AS boolean) END
+WHERE j.parent_id = ?1 AND j.id < ?2 AND j.id >= ?3 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?4 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?5 AS boolean)
+     ELSE CAST(?6 AS boolean) END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.task = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.queue = ?8 END
   AND CASE WHEN CAST(?9 AS text) IS NULL THEN TRUE ELSE j.owner = ?9 END
@@ -1870,10 +1813,9 @@ ORDER BY j.id DESC LIMIT ?22;
 
 -- look_live_running (id, low, queued, running, retryable, task, queue, owner, source, tag, tag_text, since, until, batch, parent, schedule, error_code, attempt, text, text_ascii, unchanged_since, n)
 SELECT CAST(j.id AS text) AS id FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND (?3 OR ?4 OR ?5)
-  AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
-           WHEN j.state = 'running' THEN CAST(?4 AS boolean)
-           ELSE CAST(?5 AS boolean) END
+WHERE j.state = 'running' AND j.id < ?1 AND j.id >= ?2 AND CASE WHEN j.state = 'queued' OR coalesce(j.published = 'unread', FALSE) THEN CAST(?3 AS boolean)
+     WHEN j.state = 'running' THEN CAST(?4 AS boolean)
+     ELSE CAST(?5 AS boolean) END
   AND CASE WHEN CAST(?6 AS text) IS NULL THEN TRUE ELSE j.task = ?6 END
   AND CASE WHEN CAST(?7 AS text) IS NULL THEN TRUE ELSE j.queue = ?7 END
   AND CASE WHEN CAST(?8 AS text) IS NULL THEN TRUE ELSE j.owner = ?8 END
@@ -2126,6 +2068,15 @@ RETURNING name;
 
 -- paused_queues
 SELECT name, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_at, 'unixepoch'), paused_at) AS paused_at FROM rowlock_queues WHERE paused_at IS NOT NULL ORDER BY name;
+
+-- pauses (now, source, class_name)
+SELECT name, enabled, CASE WHEN until > ?1 THEN coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', until, 'unixepoch'), until) END AS until
+FROM (
+    SELECT name, enabled, paused_until AS until FROM rowlock_sources WHERE name = ?2
+    UNION ALL
+    SELECT name, class_enabled, class_paused_until FROM rowlock_sources WHERE name = ?3 AND name <> ?2) paused
+WHERE NOT enabled OR until > ?1
+ORDER BY name DESC;
 
 -- peek (lane, now)
 SELECT EXISTS (
@@ -2443,12 +2394,6 @@ SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoc
 FROM rowlock_jobs_live
 WHERE id IN (SELECT picked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS picked) AND state = 'running';
 
--- read_preview (token_hash, now)
-SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', made_at, 'unixepoch'), made_at) AS made_at,
-       CAST(next_id AS text) AS next_id, looked, changed, audit_id
-FROM rowlock_previews
-WHERE token_hash = ?1 AND expires_at > ?2;
-
 -- ready_ids (lane, id, n)
 SELECT CAST(j.id AS text) AS id
 FROM rowlock_jobs_live j JOIN (SELECT value ->> 0 AS queue, value ->> 1 AS task FROM json_each(?1)) AS lane ON j.queue = lane.queue AND j.task = lane.task
@@ -2488,6 +2433,12 @@ UNION ALL
 SELECT CAST(j.id AS text) AS id, j.task, j.state, CAST(j.parent_id AS text) AS parent_id
 FROM rowlock_jobs_finished j
 WHERE j.id = ?1;
+
+-- release_keys (gone, state)
+DELETE FROM rowlock_job_keys
+WHERE job_id IN (SELECT gone.id FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS gone)
+  AND CASE mode WHEN 'while_queued' THEN TRUE WHEN 'until_done' THEN ?2 <> 'running'
+                WHEN 'forever' THEN ?2 NOT IN ('running', 'succeeded') ELSE FALSE END;
 
 -- remote_cancels (n)
 SELECT CAST(id AS text) AS id FROM rowlock_jobs_live
@@ -2585,29 +2536,17 @@ WHERE revoked_at IS NULL AND uses IS NULL AND (
         SELECT t.id FROM rowlock_tokens t WHERE CAST(t.id AS text) = ?2 OR t.hint = ?2 OR t.hash = ?2))
 RETURNING CAST(id AS text) AS id, hint;
 
--- run_by_time (seconds, since, queue, task)
-SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', counted.at, 'unixepoch'), counted.at) AS at, run_bucket AS bucket, sum(number) AS number
-FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
-    WHERE r.seconds = ?1 AND r.at >= ?2
-    UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies y
-    WHERE y.at >= ?2) counted
-WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
-  AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END AND run_bucket >= 0
-GROUP BY counted.at, run_bucket;
-
 -- run_now (now, asked)
 UPDATE rowlock_jobs_live SET run_after = ?1, ready = TRUE, updated_at = ?1
 WHERE NOT ready AND state <> 'running' AND id IN (SELECT asked.id FROM (SELECT value ->> 0 AS id FROM json_each(?2)) AS asked)
 RETURNING CAST(id AS text) AS id;
 
 -- running_jobs (now, n)
-SELECT CAST(j.id AS text) AS job_id, j.task, j.queue, j.attempt, j.locked_by AS worker, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.locked_at, 'unixepoch'), j.locked_at) AS since,
-       -(j.locked_at - ?1) AS seconds, j.progress, j.phase
+SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -(locked_at - ?1) AS seconds,
+       -(lease_expires_at - ?1) AS overdue, attempt, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', locked_at, 'unixepoch'), locked_at) AS since, progress, phase
 FROM rowlock_jobs_live j
-WHERE j.state = 'running' AND NOT coalesce(j.published = 'unread', FALSE)
-ORDER BY j.id
+WHERE state = 'running' AND NOT coalesce(j.published = 'unread', FALSE)
+ORDER BY locked_at
 LIMIT ?2;
 
 -- running_lanes (now)
@@ -2699,11 +2638,6 @@ WHERE j.state = 'running' AND NOT coalesce(j.published = 'unread', FALSE);
 -- source_classes
 SELECT name FROM rowlock_sources WHERE name NOT LIKE '%:%' ORDER BY name LIMIT 50;
 
--- source_closed (now, source)
-SELECT enabled, CASE WHEN paused_until > ?1 THEN coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', paused_until, 'unixepoch'), paused_until) END AS until
-FROM rowlock_sources
-WHERE name = ?2 AND (NOT enabled OR paused_until > ?1);
-
 -- source_known (name, class_name)
 SELECT 1 AS known
 WHERE EXISTS (SELECT 1 FROM rowlock_sources WHERE name = ?1 OR name = ?2)
@@ -2722,11 +2656,12 @@ WHERE s.name LIKE '%:%'
 ORDER BY CASE WHEN s.set_by IS NULL THEN 1 ELSE 0 END, s.name
 LIMIT ?2;
 
--- source_running (source, n)
+-- source_running (class_name, source, n)
 SELECT CAST(r.id AS text) AS id, r.locked_by FROM rowlock_jobs_live r
-WHERE r.state = 'running' AND r.source IS NOT NULL AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = substr(?1, 1, instr(?1 || ':', ':') - 1) AND r.source = ?1
+WHERE r.state = 'running' AND r.source IS NOT NULL AND substr(r.source, 1, instr(r.source || ':', ':') - 1) = ?1
+  AND CASE WHEN CAST(?2 AS text) IS NULL THEN TRUE ELSE r.source = ?2 END
 ORDER BY r.id
-LIMIT ?2;
+LIMIT ?3;
 
 -- source_strip (n, now, ago, asked)
 SELECT source, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, 'unixepoch'), at) AS at, succeeded, failed FROM (
@@ -2771,10 +2706,10 @@ WHERE name IN (SELECT spent.name FROM (SELECT value ->> 0 AS name, value ->> 1 A
 -- spread_by_queue (seconds, since, queue, task)
 SELECT queue, run_bucket, wait_bucket, sum(number) AS number
 FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
+    SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM rowlock_rollups r
     WHERE r.seconds = ?1 AND r.at >= ?2
     UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies y
+    SELECT y.at, y.queue, y.task, y.what, y.run_bucket, y.wait_bucket, y.number FROM rowlock_tallies y
     WHERE y.at >= ?2) counted
 WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
   AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END AND what = 'succeeded'
@@ -2818,27 +2753,23 @@ WHERE rowid IN (
     CROSS JOIN rowlock_jobs_live j
     WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running');
 
--- sum_up_hours
-INSERT INTO rowlock_rollups
-SELECT 3600, (CAST(at AS INTEGER) / 3600 * 3600), queue, task, what, run_bucket, wait_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds FROM rowlock_tallies WHERE TRUE
-GROUP BY (CAST(at AS INTEGER) / 3600 * 3600), queue, task, what, run_bucket, wait_bucket
-ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
-SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
-    wait_seconds = wait_seconds + excluded.wait_seconds;
-
--- sum_up_minutes
-INSERT INTO rowlock_rollups
-SELECT 60, at, queue, task, what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies WHERE TRUE
-ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
-SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
-    wait_seconds = wait_seconds + excluded.wait_seconds;
-
 -- sum_up_remove
 DELETE FROM rowlock_tallies;
 
+-- sum_up_rollups (seconds)
+INSERT INTO rowlock_rollups
+SELECT ?1, CASE ?1 WHEN 60 THEN at ELSE (CAST(at AS INTEGER) / 3600 * 3600) END, queue, task, what, run_bucket, wait_bucket,
+       sum(number), sum(run_seconds), sum(wait_seconds)
+FROM rowlock_tallies WHERE TRUE
+GROUP BY 2, queue, task, what, run_bucket, wait_bucket
+ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
+SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
+    wait_seconds = wait_seconds + excluded.wait_seconds;
+
 -- sum_up_totals
 INSERT INTO rowlock_counters
-SELECT queue, task, what, run_bucket, wait_bucket, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds FROM rowlock_tallies WHERE TRUE
+SELECT queue, task, what, run_bucket, wait_bucket, sum(number), sum(run_seconds), sum(wait_seconds)
+FROM rowlock_tallies WHERE TRUE
 GROUP BY queue, task, what, run_bucket, wait_bucket
 ON CONFLICT (queue, task, what, run_bucket, wait_bucket) DO UPDATE
 SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
@@ -2903,11 +2834,11 @@ SELECT (
 SELECT date(?1 + min(max(0, 0), 3155760000), 'unixepoch', '+1 day') AS day;
 
 -- totals
-SELECT queue, task, what, sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
+SELECT queue, task, what, sum(number) AS number
 FROM (
-    SELECT queue, task, what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_counters
+    SELECT queue, task, what, number FROM rowlock_counters
     UNION ALL
-    SELECT queue, task, what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies) counted
+    SELECT queue, task, what, number FROM rowlock_tallies) counted
 GROUP BY queue, task, what
 ORDER BY queue, task, what;
 
@@ -2938,18 +2869,6 @@ WHERE t.hash = ?1 AND t.kind = ?2 AND t.uses > 0 AND t.revoked_at IS NULL AND co
   AND (SELECT p.revoked_at FROM rowlock_tokens p WHERE p.id = t.made_from) IS NULL))
 RETURNING CAST(id AS text) AS id, kind, hint, owner, scope, CAST(job_id AS text) AS job_id, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', created_at, 'unixepoch'), created_at) AS created_at,
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', expires_at, 'unixepoch'), expires_at) AS expires_at, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', revoked_at, 'unixepoch'), revoked_at) AS revoked_at, CAST(made_from AS text) AS token_id, good_until;
-
--- wait_by_time (seconds, since, queue, task)
-SELECT coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', counted.at, 'unixepoch'), counted.at) AS at, wait_bucket AS bucket, sum(number) AS number
-FROM (
-    SELECT r.at, r.queue, r.task, r.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_rollups r
-    WHERE r.seconds = ?1 AND r.at >= ?2
-    UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, run_bucket, wait_bucket, number, run_seconds, wait_seconds FROM rowlock_tallies y
-    WHERE y.at >= ?2) counted
-WHERE CASE WHEN CAST(?3 AS text) IS NULL THEN TRUE ELSE queue = ?3 END
-  AND CASE WHEN CAST(?4 AS text) IS NULL THEN TRUE ELSE task = ?4 END AND wait_bucket >= 0
-GROUP BY counted.at, wait_bucket;
 
 -- waiting_lanes (n)
 SELECT queue, task, state, count(*) AS number

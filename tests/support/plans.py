@@ -67,7 +67,7 @@ TURNS = (
     "claim_picked",
     "spend",
 )
-TURNS += ("spend", "let_go", "keys_done", "source_succeeded", "make_sources")
+TURNS += ("spend", "release_keys", "source_succeeded", "make_sources")
 TURNS += ("complete_batches", "start_batches", "count_batches")
 # Which statements keep their plans, and the settings under which each kind is planned. A pooler sets nothing.
 KEPT = {"claim", "succeed", *TURNS}

@@ -28,8 +28,6 @@ class Actor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One action."""
-
     id: int
     at: datetime
     who: str

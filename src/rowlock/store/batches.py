@@ -40,8 +40,6 @@ EXPIRED = "EXPIRED"  # the error code of jobs that were cancelled because they h
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One batch, as a reader sees it."""
-
     id: str
     name: str
     owner: str | None
@@ -159,9 +157,6 @@ def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]
     if orphans:
         yield Call("leave_batch", gone=orphans)
     yield from count([ended(batch, state, code).undone() for _, batch, state, code in revived if batch in there])
-    # An older version counts a job that it cancels or expires as processed alone: there was nothing to undo.
-    short = yield Call("counted_below_zero", asked=asked)
-    yield from count([Count(b.batch_id, cancelled=-b.cancelled, expired=-b.expired, failed=-b.expired) for b in short])
     yield Call("reopen_batches", asked=asked)
 
 

@@ -21,16 +21,6 @@ SELECT CAST(batch_id AS text) AS batch_id
 FROM {t}jobs_live
 WHERE id = :job_id AND lease_token = :token AND state = 'running';
 
--- name: counted_below_zero
--- The batches among these with a counter below zero, and the negative part of `cancelled` and `expired`.
-SELECT CAST(n.batch_id AS text) AS batch_id,
-       CASE WHEN sum(n.cancelled) < 0 THEN sum(n.cancelled) ELSE 0 END AS cancelled,
-       CASE WHEN sum(n.expired) < 0 THEN sum(n.expired) ELSE 0 END AS expired
-FROM {t}batch_counts n
-WHERE n.batch_id {in:asked(id uuid)}
-GROUP BY n.batch_id
-HAVING sum(n.cancelled) < 0 OR sum(n.expired) < 0;
-
 -- name: count_batches
 -- Add to the counters of batches, in the row of the shard :shard. The latest error stays if this call has none.
 INSERT INTO {t}batch_counts (

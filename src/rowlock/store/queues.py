@@ -30,5 +30,4 @@ def resume(name: str) -> Steps[bool]:
 
 @operation(read=True)
 def paused() -> Steps[dict[str, datetime]]:
-    """Paused queues and since when."""
     return {row.name: moment(row.paused_at) for row in (yield Call("paused_queues"))}

@@ -17,8 +17,6 @@ StopHow = Literal["drain", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker process, as it last reported."""
-
     id: str
     hostname: str
     pid: int
@@ -55,7 +53,6 @@ def register(
     wake_address: str | None,
     lease: float,
 ) -> Steps[None]:
-    """Write a worker's row: what it serves and how to wake it."""
     yield Call(
         "register_worker",
         id=worker,
@@ -97,7 +94,6 @@ def forget(n: int) -> Steps[int]:
 
 @operation(read=True)
 def workers() -> Steps[list[Worker]]:
-    """All workers, living ones first."""
     return [record(Worker, row) for row in (yield Call("list_workers"))]
 
 

@@ -15,10 +15,11 @@ from rowlock.store import audit, workers
 from rowlock.store import queues as store_queues
 from rowlock.store.audit import Actor
 from rowlock.store.read import counters
-from rowlock.store.read.timeline import running
+from rowlock.store.read.snapshot import running
 from rowlock.store.workers import StopHow
 
 MINUTES = 30
+MOST_RUNNING = 2_000
 
 router = operator_router(NameRoute)
 
@@ -72,8 +73,10 @@ async def list_workers(service: Serving) -> Rows:
     """Workers, living ones first: their slots, what runs in each, and how long ago they were heard of."""
     found = await service.look(workers.workers())
     slots: dict[str, list[dict[str, object]]] = {}
-    for job in await service.look(running()):
+    jobs = await service.look(running(MOST_RUNNING))
+    for job in sorted(jobs):
         shown = jsonable(job, service.zone)
+        del shown["overdue"]
         slots.setdefault(shown.pop("worker"), []).append(shown)
     now = datetime.now(UTC)
     items = [

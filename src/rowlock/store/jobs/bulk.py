@@ -164,25 +164,21 @@ async def change_some(
 
 async def cancel_each(store: Runs, ids: Sequence[str], keep: Keep) -> Failed:
     """Cancel these jobs; returns those for which that failed, which stay as they are."""
-    try:
-        await store.run(cancel.cancel(ids, keep))
-        return {}
-    except OUTAGE:
-        raise
-    except Exception as error:
-        log.warning("cancel of %d jobs failed (%s); looking for the job that it failed for", len(ids), error)
-    failed = await _failing(store, "cancel", ids, keep, 1)
-    if rest := [job_id for job_id in ids if job_id not in failed]:
-        await store.run(cancel.cancel(rest, keep))
-    return failed
+    _, failed = await in_halves(ids, lambda part: store.run(cancel.cancel(part, keep)))
+    return _named("cancel", failed)
 
 
-async def _failing(store: Runs, action: str, ids: Sequence[str], keep: Keep, tries: int) -> dict[str, str]:
-    """The jobs that cannot be changed, with the error of each."""
-    _, found = await in_halves(ids, lambda part: attempt(store, _try(action, part, keep, tries)))
-    for job_id, error in found:
+async def _failing(store: Runs, action: str, ids: Sequence[str], keep: Keep, tries: int) -> Failed:
+    """The jobs that cannot be changed."""
+    _, failed = await in_halves(ids, lambda part: attempt(store, _try(action, part, keep, tries)))
+    return _named(action, failed)
+
+
+def _named(action: str, failed: Sequence[tuple[str, Exception]]) -> Failed:
+    """Log and return the jobs that cannot be changed, with the error of each."""
+    for job_id, error in failed:
         log.error("%s cannot be done for job %s, which stays as it is: %s", action, job_id, error)
-    return {job_id: f"{type(error).__name__}: {error}"[:ERROR_LIMIT] for job_id, error in found}
+    return {job_id: f"{type(error).__name__}: {error}"[:ERROR_LIMIT] for job_id, error in failed}
 
 
 @operation()
@@ -192,10 +188,10 @@ def _try(action: str, ids: Sequence[str], keep: Keep, tries: int) -> Steps[None]
     raise Undone
 
 
-@operation(read=True)
+@operation()
 def _next(token_hash: str) -> Steps[tuple[str, list[str]]]:
     """The action of a change, and the jobs that are next."""
-    for row in (yield Call("read_preview", token_hash=token_hash)):
+    for row in (yield Call("lock_preview", token_hash=token_hash)):
         part = yield from _part(row)
         return row.action, part.ids
     return "", []

@@ -31,15 +31,8 @@ WHERE j.id {in:asked(id uuid)} AND j.updated_at <= :unchanged_since;
 INSERT INTO {t}previews (token_hash, action, filter, ids, made_at, expires_at, who)
 VALUES (:token_hash, :action, :filter, :ids, :made_at, {after(:seconds)}, :who);
 
--- name: read_preview
--- A stored preview, and how far it was carried out.
-SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, {time(made_at)} AS made_at,
-       CAST(next_id AS text) AS next_id, looked, changed, audit_id
-FROM {t}previews
-WHERE token_hash = :token_hash AND expires_at > {now};
-
 -- name: lock_preview
--- The same, locked while the preview's next part is carried out.
+-- A stored preview and how far it was carried out, locked while its next part is carried out.
 SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, {time(made_at)} AS made_at,
        CAST(next_id AS text) AS next_id, looked, changed, audit_id
 FROM {t}previews

@@ -14,6 +14,7 @@ from rowlock.core.claiming.ranges import QueueTask
 from rowlock.core.claiming.ranges import Range as Range
 from rowlock.core.errors import RowlockError
 from rowlock.core.job import Claimed
+from rowlock.core.states import State
 from rowlock.store.engine import clock
 from rowlock.store.engine.operation import Call, Row, Steps, dialect, operation
 from rowlock.store.jobs import keys
@@ -32,24 +33,24 @@ def claim(worker: str, token: str, ranges: Sequence[Range], n: int, lease: float
         return in_claim_order(rows, token, worker)
     whole = all(one.most >= n for one in ranges)
     front = yield Call("front" if whole else "front_merged", lane=ranges, n=n)
-    claimed = yield from claim_front(front, "claim", worker=worker, token=token, lease=lease)
+    claimed = yield from claim_front(front, worker=worker, token=token, lease=lease)
     yield from let_go(claimed)
     return claimed
 
 
-def claim_front(front: Sequence[Row], statement: str, *, worker: str, token: str, **rest: Any) -> Steps[list[Claimed]]:
+def claim_front(front: Sequence[Row], *, worker: str, token: str, **rest: Any) -> Steps[list[Claimed]]:
     """SQLite: claim the rows that `front` has read, the part `claiming` and the rowid of each, in its order.
     `rest` are the other parameters of the statement."""
     if not front:
         return []
-    yield Call(statement, worker=worker, token=token, front=[row[-1] for row in front], **rest)
+    yield Call("claim", worker=worker, token=token, front=[row[-1] for row in front], **rest)
     holder = (token, worker)
     return [Claimed._make(row[:-1] + holder) for row in front]
 
 
 def let_go(claimed: Sequence[Claimed]) -> Steps[None]:
     """Let go of the keys that hold only while their job is queued."""
-    yield from keys.let_go([job.id for job in claimed if job.unique_mode == "while_queued"])
+    yield from keys.release([job.id for job in claimed if job.unique_mode == "while_queued"], State.RUNNING)
 
 
 @operation()

@@ -95,8 +95,8 @@ WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
 RETURNING {part:claimed};
 
 -- name: front [sqlite]
--- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates them
--- next, under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much. SQLite has no
+-- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates
+-- them next, under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much. SQLite has no
 -- LATERAL: a correlated IN with LIMIT reads one index range per lane.
 SELECT {part:claiming}, front.rowid
 FROM {part:lanes}
@@ -140,9 +140,10 @@ ORDER BY front.priority, front.id
 LIMIT :n;
 
 -- name: claim [sqlite]
--- Claim the jobs that `front` has read, by their rowids, under one new token. The writer lock has kept them unchanged.
+-- Claim the jobs that `front`, `front_merged` or `front_turns` has read, by their rowids, under one new token. The writer
+-- lock has kept them unchanged. Jobs with a source have an :epoch and :at, the time at which the gates were read.
 UPDATE rowlock_jobs_live
-SET {part:leased}, locked_at = {now}, started_at = {now}
+SET {part:leased}, locked_at = coalesce(:at, {now}), started_at = coalesce(:at, {now}), source_epoch = :epoch
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
 
 -- name: promote_these

@@ -36,13 +36,6 @@ def add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
     yield from wake_idle_after_insert()
 
 
-def add_rows(rows: Sequence[NewRow], new: NewJob) -> Steps[None]:
-    """Insert jobs that differ in their key, which is taken already, or in their source."""
-    if rows:
-        yield Call("enqueue_rows", added=rows, **new.parameters)
-        yield from wake_idle_after_insert()
-
-
 @operation(single=True, enqueues=True, hot=True, size=lambda rows, new: len(rows))
 def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
     """Insert jobs (id, JSON arguments) that share their options: no key, no batch."""
@@ -73,9 +66,11 @@ def _insert(rows: Sequence[NewRow], new: NewJob, lease: tuple[str, str] | None) 
         holders = yield from keys.take_keys(scope, list(first.items()), new.unique, new.window)
         found = [holders[row.key or ""] for row in rows]
         fresh = [row for row, job_id in zip(rows, found, strict=True) if row.id == job_id]
-    if fresh and new.batch_id is not None:
-        yield from batches.join(new.batch_id, len(fresh), lease)
-    yield from add_rows(fresh, new)
+    if fresh:
+        if new.batch_id is not None:
+            yield from batches.join(new.batch_id, len(fresh), lease)
+        yield Call("enqueue_rows", added=fresh, **new.parameters)
+        yield from wake_idle_after_insert()
     return [(job_id, job_id == row.id) for row, job_id in zip(rows, found, strict=True)]
 
 

@@ -44,67 +44,51 @@ queue, priority, max_attempts, backoff, timeout_seconds, on_success, on_dead, on
 :queue, :priority, :max_attempts, :backoff, :timeout_seconds, :on_success, :on_dead, :on_lost, :keep_seconds, :owner,
     :tags, :batch_id, :unique_mode, :expires_at, :traceparent, :parent_id
 
--- part: wake_an_idle_worker
--- PostgreSQL: wake workers, but only if one is idle. NOTIFY takes a database-wide lock at commit; sent with every
--- commit, it would halve what ten producers can insert. rowlock.wakeups = off turns it off: see notify_idle.
+-- part: begin_insert [postgres]
+-- The insert is one statement with the wake-up after it.
+WITH added AS (
+
+-- part: begin_insert [sqlite]
+-- A plain insert.
+
+-- part: wake_an_idle_worker [postgres]
+-- Wake workers, but only if one is idle. NOTIFY takes a database-wide lock at commit; sent with every commit, it would
+-- halve what ten producers can insert. rowlock.wakeups = off turns it off: see notify_idle.
+)
 SELECT pg_notify('rowlock', 'work')
 WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
   AND current_setting('rowlock.wakeups', TRUE) IS DISTINCT FROM 'off'
 
--- part: insert_many
--- Jobs that differ only in their arguments. A job that is due already is claimable at once.
+-- part: wake_an_idle_worker [sqlite]
+-- The caller wakes workers, by a message to their addresses.
+
+-- name: enqueue
+-- Insert many jobs that share their options. A job that is due already is claimable at once.
+{part:begin_insert}
 INSERT INTO {t}jobs_live (
     id, args, source, task, ready, run_after, {part:options}, created_at, updated_at)
 SELECT added.id, added.args, :source, :task, coalesce(:run_after, {after(:delay)}) <= {now},
        coalesce(:run_after, {after(:delay)}), {part:given_options}, {now}, {now}
 FROM {rows:added(id uuid, args json)}
-
--- name: enqueue [postgres]
--- Insert many jobs that share their options, and wake a worker.
-WITH added AS (
-    {part:insert_many}
-)
 {part:wake_an_idle_worker};
 
--- name: enqueue [sqlite]
--- Insert many jobs that share their options.
-{part:insert_many};
-
--- part: insert_one
--- One job, as scalar parameters: on PostgreSQL, arrays would add a quarter to its time; on SQLite, JSON would have to
--- be parsed.
+-- name: enqueue_one
+-- Insert one job, as scalar parameters: on PostgreSQL, arrays would add a quarter to its time; on SQLite, JSON would
+-- have to be parsed.
+{part:begin_insert}
 INSERT INTO {t}jobs_live (
     id, args, source, task, ready, run_after, {part:options}, created_at, updated_at)
 SELECT added.id, added.args, :source, :task, coalesce(:run_after, {after(:delay)}) <= {now},
        coalesce(:run_after, {after(:delay)}), {part:given_options}, {now}, {now}
 FROM {row:added(id uuid, args json)}
-
--- name: enqueue_one [postgres]
--- Insert one job, and wake a worker.
-WITH added AS (
-    {part:insert_one}
-)
 {part:wake_an_idle_worker};
 
--- name: enqueue_one [sqlite]
--- Insert one job.
-{part:insert_one};
-
--- part: insert_rows
--- Jobs that share their options, except that each has its own key and source.
+-- name: enqueue_rows
+-- Insert jobs that share their options, except that each has its own key and source.
+{part:begin_insert}
 INSERT INTO {t}jobs_live (
     id, args, source, unique_key, task, ready, run_after, {part:options}, created_at, updated_at)
 SELECT added.id, added.args, added.source, added.unique_key, :task, coalesce(:run_after, {after(:delay)}) <= {now},
        coalesce(:run_after, {after(:delay)}), {part:given_options}, {now}, {now}
 FROM {rows:added(id uuid, args json, unique_key text, source text)}
-
--- name: enqueue_rows [postgres]
--- Insert jobs that each have their own key and source, and wake a worker.
-WITH added AS (
-    {part:insert_rows}
-)
 {part:wake_an_idle_worker};
-
--- name: enqueue_rows [sqlite]
--- Insert jobs that each have their own key and source.
-{part:insert_rows};

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rowlock.core.errors import StoreError
+from rowlock.core.states import State
 from rowlock.store.engine.operation import Call, Steps
 
 TRIES = 5  # to take a key that others take and release meanwhile
@@ -46,19 +47,7 @@ def take_keys(scope: str, wanted: Sequence[tuple[str, str]], mode: str, window: 
     raise StoreError(f"key {rest[0][0]!r} was taken and released by others {TRIES} times in a row; try again")
 
 
-def let_go(ids: Sequence[str]) -> Steps[None]:
-    """Release the `while_queued` keys of jobs that were just claimed."""
+def release(ids: Sequence[str], state: State) -> Steps[None]:
+    """Release the keys that jobs in this state, running or final, no longer hold."""
     if ids:
-        yield Call("let_go", gone=[(job_id,) for job_id in ids])
-
-
-def done(ids: Sequence[str]) -> Steps[None]:
-    """Release the keys of jobs that have succeeded, except those that hold `forever` or for a `window`."""
-    if ids:
-        yield Call("keys_done", gone=[(job_id,) for job_id in ids])
-
-
-def given_up(ids: Sequence[str]) -> Steps[None]:
-    """Release the keys of jobs that are dead or cancelled, except those that hold for a `window`."""
-    if ids:
-        yield Call("keys_given_up", gone=[(job_id,) for job_id in ids])
+        yield Call("release_keys", gone=[(job_id,) for job_id in ids], state=str(state))

@@ -42,16 +42,9 @@ SELECT FROM rowlock._clear_keys(:scope, ARRAY(SELECT wanted.key FROM {rows:wante
 DELETE FROM rowlock_job_keys
 WHERE scope = :scope AND key {in:wanted(key text)} AND expires_at <= {now};
 
--- name: let_go
--- Release the keys of claimed jobs that hold only while their job is queued.
-DELETE FROM {t}job_keys WHERE mode = 'while_queued' AND job_id {in:gone(id uuid)};
-
--- name: keys_done
--- Release the keys of jobs that have succeeded. The modes `forever` and `window` stay.
+-- name: release_keys
+-- Release the keys that jobs in :state no longer hold. `forever` ends only if the work was not done; a window stays.
 DELETE FROM {t}job_keys
-WHERE mode IN ('until_done', 'while_queued') AND job_id {in:gone(id uuid)};
-
--- name: keys_given_up
--- Release the keys of jobs that are dead or cancelled, even with `forever`: their work was not done. A window stays.
-DELETE FROM {t}job_keys
-WHERE mode IN ('until_done', 'while_queued', 'forever') AND job_id {in:gone(id uuid)};
+WHERE job_id {in:gone(id uuid)}
+  AND CASE mode WHEN 'while_queued' THEN TRUE WHEN 'until_done' THEN :state <> 'running'
+                WHEN 'forever' THEN :state NOT IN ('running', 'succeeded') ELSE FALSE END;

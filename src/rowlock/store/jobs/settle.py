@@ -118,8 +118,8 @@ def finish(final: Mapping[str, Transition], keep: Keep, by_holder: bool = False)
     yield Call("finish_copy", final=[_final_row(job_id, t, keep, by_holder) for job_id, t in final.items()])
     yield Call("finish_remove", gone=asked)
     keyed = [job.id for job in marked if job.unique_mode is not None]
-    yield from keys.done([job_id for job_id in keyed if final[job_id].state is State.SUCCEEDED])
-    yield from keys.given_up([job_id for job_id in keyed if final[job_id].state is not State.SUCCEEDED])
+    yield from keys.release([job_id for job_id in keyed if final[job_id].state is State.SUCCEEDED], State.SUCCEEDED)
+    yield from keys.release([job_id for job_id in keyed if final[job_id].state is not State.SUCCEEDED], State.DEAD)
     counted = [(job.batch_id, final[job.id]) for job in marked if job.batch_id is not None]
     yield from batches.count([batches.ended(batch, t.state, t.error_code, t.error_message) for batch, t in counted])
     return {batch for batch, _ in counted}
@@ -185,7 +185,7 @@ def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep, linked: Seq
             raise LeaseLost("not all of these attempts hold their jobs")
         return False
     if linked:
-        yield from keys.done([job.id for job in linked if job.unique_mode is not None])
+        yield from keys.release([job.id for job in linked if job.unique_mode is not None], State.SUCCEEDED)
         in_batches = [job.batch_id for job in linked if job.batch_id is not None]
         yield from batches.count([batches.ended(batch_id, State.SUCCEEDED) for batch_id in in_batches])
         yield from outcomes.succeeded([(job.source, job.source_epoch or 0) for job in linked if job.source is not None])

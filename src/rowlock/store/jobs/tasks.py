@@ -49,7 +49,6 @@ def find(name: str) -> Steps[StoredTask | None]:
 
 @operation(read=True)
 def listed() -> Steps[list[StoredTask]]:
-    """The tasks that workers have registered, by name."""
     return [_task(row) for row in (yield Call("list_tasks", n=MOST_LISTED))]
 
 

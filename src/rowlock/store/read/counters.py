@@ -35,24 +35,9 @@ class Total:
     task: str
     what: str  # a job's final state, or `attempt.` and the outcome of an attempt that did not succeed
     count: int
-    run_seconds: float
-    wait_seconds: float
-
-
-class Histogram(NamedTuple):
-    """How long the successes of one queue and task ran and waited, in the buckets of BOUNDS."""
-
-    queue: str
-    task: str
-    run: tuple[int, ...]
-    wait: tuple[int, ...]
-    run_seconds: float
-    wait_seconds: float
 
 
 class QueueSample(NamedTuple):
-    """How long a queue was in one minute."""
-
     at: datetime
     queue: str
     ready: int
@@ -63,23 +48,7 @@ class QueueSample(NamedTuple):
 
 @operation(read=True)
 def totals() -> Steps[list[Total]]:
-    """All that was ever counted."""
     return [record(Total, row, count=int(row.number)) for row in (yield Call("totals"))]
-
-
-@operation(read=True)
-def histograms() -> Steps[list[Histogram]]:
-    """How long all successes ever counted ran and waited."""
-    runs, waits = defaultdict[tuple[str, str], list[int]](_empty), defaultdict[tuple[str, str], list[int]](_empty)
-    seconds: dict[tuple[str, str], tuple[float, float]] = {}
-    for row in (yield Call("histograms")):
-        key = (row.queue, row.task)
-        ran, waited = seconds.get(key, (0.0, 0.0))
-        seconds[key] = (ran + float(row.run_seconds), waited + float(row.wait_seconds))
-        for found, bucket in ((runs, row.run_bucket), (waits, row.wait_bucket)):
-            if bucket >= 0:
-                found[key][bucket] += int(row.number)
-    return [Histogram(*key, tuple(runs[key]), tuple(waits[key]), *seconds[key]) for key in sorted(seconds)]
 
 
 def _empty() -> list[int]:
@@ -117,7 +86,7 @@ def heat(
     """For each minute or hour (see by_time) since a moment: in each bucket, how many attempts ran that long (`what` is
     "run"), or how many jobs that succeeded had waited that long ("wait")."""
     found = defaultdict[datetime, list[int]](_empty)
-    for row in (yield Call(f"{what}_by_time", seconds=seconds, since=since, queue=queue, task=task)):
+    for row in (yield Call("buckets_by_time", what=what, seconds=seconds, since=since, queue=queue, task=task)):
         found[moment(row.at)][row.bucket] += int(row.number)
     return dict(found)
 
@@ -165,8 +134,8 @@ def sum_up() -> Steps[bool]:
     process is at it, nothing is done."""
     if (yield from dialect()).many_writers:
         return bool((yield Call("sum_up", n=AT_ONCE))[0].moved == AT_ONCE)
-    yield Call("sum_up_minutes")
-    yield Call("sum_up_hours")
+    yield Call("sum_up_rollups", seconds=60)
+    yield Call("sum_up_rollups", seconds=3600)
     yield Call("sum_up_totals")
     yield Call("sum_up_remove")
     return False

@@ -1,42 +1,24 @@
 -- Counts of ends and failures, in the order of store/read/counters.py. Counts that are not yet summed up are in `tallies`. Every
 -- reader adds them in one statement, so that no row is missed or counted twice while a worker sums up.
 
--- part: bucketed
--- The columns that say how long jobs waited and ran.
-run_bucket, wait_bucket, number, run_seconds, wait_seconds
-
--- part: summed
--- Sums of number, run and wait seconds over the columns that a statement groups by.
-sum(number) AS number, sum(run_seconds) AS run_seconds, sum(wait_seconds) AS wait_seconds
-
 -- name: totals
 -- All that was ever counted.
-SELECT queue, task, what, {part:summed}
+SELECT queue, task, what, sum(number) AS number
 FROM (
-    SELECT queue, task, what, {part:bucketed} FROM {t}counters
+    SELECT queue, task, what, number FROM {t}counters
     UNION ALL
-    SELECT queue, task, what, {part:bucketed} FROM {t}tallies) counted
+    SELECT queue, task, what, number FROM {t}tallies) counted
 GROUP BY queue, task, what
 ORDER BY queue, task, what;
-
--- name: histograms
--- Of all successes ever counted, how many ran and waited for how long.
-SELECT queue, task, run_bucket, wait_bucket, {part:summed}
-FROM (
-    SELECT queue, task, {part:bucketed} FROM {t}counters WHERE what = 'succeeded'
-    UNION ALL
-    SELECT queue, task, {part:bucketed} FROM {t}tallies WHERE what = 'succeeded') counted
-GROUP BY queue, task, run_bucket, wait_bucket
-ORDER BY queue, task;
 
 -- part: counted
 -- What was counted since :since, of one queue or task if it is given, by minutes or by hours. What isn't summed up yet has
 -- its minute in either case.
 FROM (
-    SELECT r.at, r.queue, r.task, r.what, {part:bucketed} FROM {t}rollups r
+    SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM {t}rollups r
     WHERE r.seconds = :seconds AND r.at >= :since
     UNION ALL
-    SELECT y.at, y.queue, y.task, y.what, {part:bucketed} FROM {t}tallies y
+    SELECT y.at, y.queue, y.task, y.what, y.run_bucket, y.wait_bucket, y.number FROM {t}tallies y
     WHERE y.at >= :since) counted
 WHERE CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
   AND CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE task = :task END
@@ -53,17 +35,15 @@ SELECT {time(counted.at)} AS at, what, sum(number) AS number
 {part:counted}
 GROUP BY counted.at, what;
 
--- name: run_by_time
--- For each minute or hour since :since: how many attempts ran for how long.
-SELECT {time(counted.at)} AS at, run_bucket AS bucket, sum(number) AS number
-{part:counted} AND run_bucket >= 0
-GROUP BY counted.at, run_bucket;
-
--- name: wait_by_time
--- For each minute or hour since :since: how many jobs waited for how long. Only a success has a bucket.
-SELECT {time(counted.at)} AS at, wait_bucket AS bucket, sum(number) AS number
-{part:counted} AND wait_bucket >= 0
-GROUP BY counted.at, wait_bucket;
+-- name: buckets_by_time
+-- For each minute or hour since :since: how many attempts ran for how long, or (:what is 'wait') how many jobs waited for
+-- how long. Only a success has a bucket of waiting.
+SELECT {time(found.at)} AS at, bucket, sum(number) AS number
+FROM (
+    SELECT counted.at, CASE :what WHEN 'wait' THEN wait_bucket ELSE run_bucket END AS bucket, number
+    {part:counted}) found
+WHERE bucket >= 0
+GROUP BY found.at, bucket;
 
 -- name: spread_by_queue
 -- For each queue since :since: how many successes ran and waited for how long.
@@ -79,19 +59,13 @@ SELECT 1 AS found FROM {t}tallies LIMIT 1;
 -- Move up to :n tallies into the minutes, the hours and the totals; functions/claim.sql has the function, for SQL workers as well.
 SELECT rowlock._sum_up(:n) AS moved;
 
--- name: sum_up_minutes [sqlite]
--- Add the tallies to the minutes.
+-- name: sum_up_rollups [sqlite]
+-- Add the tallies to the minutes (:seconds is 60) or to the hours (3600).
 INSERT INTO rowlock_rollups
-SELECT 60, at, queue, task, what, {part:bucketed} FROM rowlock_tallies WHERE TRUE
-ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
-SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
-    wait_seconds = wait_seconds + excluded.wait_seconds;
-
--- name: sum_up_hours [sqlite]
--- Add them to the hours.
-INSERT INTO rowlock_rollups
-SELECT 3600, {hour(at)}, queue, task, what, run_bucket, wait_bucket, {part:summed} FROM rowlock_tallies WHERE TRUE
-GROUP BY {hour(at)}, queue, task, what, run_bucket, wait_bucket
+SELECT :seconds, CASE :seconds WHEN 60 THEN at ELSE {hour(at)} END, queue, task, what, run_bucket, wait_bucket,
+       sum(number), sum(run_seconds), sum(wait_seconds)
+FROM rowlock_tallies WHERE TRUE
+GROUP BY 2, queue, task, what, run_bucket, wait_bucket
 ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
 SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,
     wait_seconds = wait_seconds + excluded.wait_seconds;
@@ -99,7 +73,8 @@ SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_
 -- name: sum_up_totals [sqlite]
 -- Add them to the totals.
 INSERT INTO rowlock_counters
-SELECT queue, task, what, run_bucket, wait_bucket, {part:summed} FROM rowlock_tallies WHERE TRUE
+SELECT queue, task, what, run_bucket, wait_bucket, sum(number), sum(run_seconds), sum(wait_seconds)
+FROM rowlock_tallies WHERE TRUE
 GROUP BY queue, task, what, run_bucket, wait_bucket
 ON CONFLICT (queue, task, what, run_bucket, wait_bucket) DO UPDATE
 SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_seconds,

@@ -113,34 +113,23 @@ SELECT queue, {part:unread} AS unread, count(*) AS number, -{seconds_until(min(l
 FROM {t}jobs_live j
 WHERE state = 'running' GROUP BY queue, {part:unread};
 
--- name: finished_lately [postgres]
+-- name: finished_lately
 -- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among
--- the :n newest of each state. Newest by id, the nearest thing to an order of finishing that has an index.
+-- the :n newest of each state: the dead and cancelled ones by id, which has an index.
 SELECT state, task, count(*) AS number, count(started_at) FILTER (WHERE state <> 'cancelled') AS ran,
        sum({seconds_until(finished_at)} - {seconds_until(started_at)}) FILTER (WHERE state <> 'cancelled') AS seconds
 FROM (
     SELECT * FROM (
-        SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock.jobs_finished j
-        ORDER BY j.id DESC LIMIT :n) newest
+        SELECT j.state, j.task, j.started_at, j.finished_at FROM {t}jobs_finished j
+        ORDER BY j.{part:end_order} DESC LIMIT :n) newest
     WHERE state = 'succeeded'
     UNION ALL
     SELECT * FROM (
-        SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock.jobs_finished j
-        WHERE j.state = 'dead' ORDER BY j.id DESC LIMIT :n) dead
+        SELECT j.state, j.task, j.started_at, j.finished_at FROM {t}jobs_finished j
+        WHERE j.state = 'dead' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT :n) dead
     UNION ALL
     SELECT * FROM (
-        SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock.jobs_finished j
-        WHERE j.state = 'cancelled' ORDER BY j.id DESC LIMIT :n) cancelled) newest
-WHERE finished_at > {after(:ago)}
-GROUP BY state, task;
-
--- name: finished_lately [sqlite]
--- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among
--- the :n that finished last: here rowids are given in the order of finishing.
-SELECT state, task, count(*) AS number, count(started_at) FILTER (WHERE state <> 'cancelled') AS ran,
-       sum(finished_at - started_at) FILTER (WHERE state <> 'cancelled') AS seconds
-FROM (
-    SELECT j.state, j.task, j.started_at, j.finished_at FROM rowlock_jobs_finished j
-    ORDER BY j.rowid DESC LIMIT :n) last
+        SELECT j.state, j.task, j.started_at, j.finished_at FROM {t}jobs_finished j
+        WHERE j.state = 'cancelled' AND j.state <> 'succeeded' ORDER BY j.id DESC LIMIT :n) cancelled) newest
 WHERE finished_at > {after(:ago)}
 GROUP BY state, task;

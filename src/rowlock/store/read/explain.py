@@ -50,20 +50,18 @@ def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
     admission = admit(gate)
     if admission.room > 0:
         return None
+    source_class = class_of(source)
     if admission.why == "saturated":
-        running = yield Call("source_running", source=source, n=JOBS_NAMED)
+        running = yield Call("source_running", class_name=source_class, source=source, n=JOBS_NAMED)
         return _saturated(f"Its source {source!r}", gate.running or 0, gate.concurrency or 0, running)
     if admission.why == "class":
-        source_class = class_of(source)
-        running = yield Call("class_running", class_name=source_class, n=JOBS_NAMED)
+        running = yield Call("source_running", class_name=source_class, n=JOBS_NAMED)
         return _saturated(
             f"The class {source_class!r} of its source", gate.class_running or 0, gate.total or 0, running
         )
     if admission.why in ("disabled", "paused", "breaker"):
-        own = yield Call("source_closed", source=source)
-        source_class = class_of(source)
-        whole = (yield Call("class_closed", class_name=source_class)) if source_class != source else []
-        return _paused(source, own, whole, broken=gate.opened) if own or whole else None  # over since the first look
+        pauses = yield Call("pauses", source=source, class_name=source_class)
+        return _paused(source, pauses, broken=gate.opened) if pauses else None  # over since the first look
     return _closed(source, gate, admission, now)
 
 
@@ -74,21 +72,20 @@ def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
     return HeldUp("saturated", text, busy_with=tuple(row.id for row in rows))
 
 
-def _paused(source: str, own: list[Row], whole: list[Row], *, broken: bool) -> HeldUp:
+def _paused(source: str, pauses: list[Row], *, broken: bool) -> HeldUp:
     """Every pause that must end: the source's own, by its breaker or not, and that of its class."""
-    source_class = class_of(source)
-    texts, ends = list[str](), list[datetime | None]()
-    for name, rows in ((source, own), (source_class, whole)):
-        for row in rows:
-            end = moment(row.until) if row.enabled else None  # without an end unless it is resumed
-            who = f"Its source {source!r}" if name == source else f"The class {source_class!r} of its source {source!r}"
-            what = "failed too often and is left alone" if name == source and broken and row.enabled else "is paused"
-            till = "" if end is None else f" until {when(end)}"
-            texts.append(f"{who} {what}{till}; `rowlock sources resume {name}` opens it now.")
-            ends.append(end)
-    known = [end for end in ends if end is not None]
-    until = max(known) if known and len(known) == len(ends) else None
-    return HeldUp("breaker" if broken and own and own[0].enabled else "stopped", " ".join(texts), until)
+    reason, texts, ends = "stopped", list[str](), list[datetime]()
+    for row in pauses:
+        who, what = f"The class {row.name!r} of its source {source!r}", "is paused"
+        if row.name == source:
+            who = f"Its source {source!r}"
+            if broken and row.enabled:
+                reason, what = "breaker", "failed too often and is left alone"
+        if row.enabled:  # else it has no end unless it is resumed
+            ends.append(moment(row.until))
+            what += f" until {when(ends[-1])}"
+        texts.append(f"{who} {what}; `rowlock sources resume {row.name}` opens it now.")
+    return HeldUp(reason, " ".join(texts), max(ends) if len(ends) == len(pauses) else None)
 
 
 def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> HeldUp:
@@ -106,7 +103,6 @@ def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> Hel
 
 
 def when(at: datetime) -> str:
-    """A time for people."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -48,7 +48,6 @@ class Failures(NamedTuple):
 
 @operation(read=True)
 def failures(since: datetime, until: datetime, task: str | None = None, queue: str | None = None) -> Steps[Failures]:
-    """Attempts that failed, timed out or were lost, in groups."""
     beyond = yield Call("oldest_failure", since=since, skip=MOST_FAILURES)
     since = moment(beyond[0].at) if beyond else since
     width = max((until - since).total_seconds(), 1.0) / PARTS

@@ -7,10 +7,7 @@ SELECT f.task, f.error_code, f.source, f.message, count(*) AS number,
        {time(min(f.finished_at))} AS first_at, {time(max(f.finished_at))} AS last_at, max(CAST(f.job_id AS text)) AS job_id
 FROM (
     SELECT a.job_id, a.attempt, a.source, a.error_code, substr(a.error_message, 1, 300) AS message, a.finished_at,
-           -- Attempts whose job was gone before the trigger could copy its task. Not by the view `jobs`: SQLite would read all of it.
-           coalesce(a.task, (SELECT j.task FROM {t}jobs_live j WHERE j.id = a.job_id),
-                    (SELECT j.task FROM {t}jobs_finished j WHERE j.id = a.job_id LIMIT 1), '') AS task,
-           coalesce(a.queue, '') AS queue
+           coalesce(a.task, '') AS task, coalesce(a.queue, '') AS queue
     FROM {t}attempts a
     WHERE a.finished_at >= :since AND a.outcome IN ('failed', 'timed_out', 'lost')
     ORDER BY a.finished_at DESC

@@ -171,7 +171,6 @@ def _tag(wanted: str | None) -> dict[str, str | None]:
 
 
 def to_json(filter: JobFilter) -> str:
-    """The filter as it is kept with a preview."""
     given: dict[str, Any] = {name: value for name, value in asdict(filter).items() if value is not None}
     if filter.ids == ALL_IDS:
         del given["ids"]
@@ -179,7 +178,6 @@ def to_json(filter: JobFilter) -> str:
 
 
 def from_json(text: str) -> JobFilter:
-    """The filter of a preview."""
     given = json.loads(text)
     given["states"] = tuple(State(state) for state in given["states"])
     if "ids" in given:

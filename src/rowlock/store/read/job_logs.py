@@ -29,8 +29,6 @@ class NewLine(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line."""
-
     seq: int
     attempt: int
     at: datetime

@@ -36,8 +36,6 @@ class QueueOverview:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What happens now."""
-
     at: datetime
     queues: tuple[QueueOverview, ...]
     exact: bool

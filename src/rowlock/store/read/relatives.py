@@ -33,17 +33,14 @@ class Family(NamedTuple):
 
 @operation(read=True)
 def of_job(job_id: str) -> Steps[Family]:
-    """The parent and the children of a job."""
     known = valid_id(job_id)
     if known is None:
         return Family(None, [], Counted(0, True))
     rows = yield Call("relative", job_id=known)
     parent = (yield from link(rows[0].parent_id).start()) if rows and rows[0].parent_id is not None else None
-    children = [record(Relative, row) for row in (yield Call("children_of", job_id=known, n=SHOWN))]
-    number = len(children)
-    if number == SHOWN:
-        number = int((yield Call("count_children", job_id=known, n=MOST_COUNTED))[0].number)
-    return Family(parent, children, Counted(min(number, MOST_COUNTED), number < MOST_COUNTED))
+    rows = yield Call("children_of", job_id=known, n=MOST_COUNTED)
+    children = [record(Relative, row) for row in rows[:SHOWN]]
+    return Family(parent, children, Counted(len(rows), len(rows) < MOST_COUNTED))
 
 
 @operation(read=True)

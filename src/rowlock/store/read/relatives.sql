@@ -28,11 +28,6 @@ SELECT * FROM (
 ORDER BY id
 LIMIT :n;
 
--- name: count_children
--- How many jobs a job has made, up to :n of each table.
-SELECT (SELECT count(*) FROM (SELECT 1 FROM {t}jobs_live j WHERE j.parent_id = :job_id LIMIT :n) first)
-     + (SELECT count(*) FROM (SELECT 1 FROM {t}jobs_finished j WHERE j.parent_id = :job_id LIMIT :n) first) AS number;
-
 -- name: batch_members
 -- Up to :n jobs of a batch.
 SELECT * FROM (

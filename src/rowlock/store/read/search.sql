@@ -40,21 +40,17 @@ CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE j.task = :task END
   AND CASE WHEN CAST(:unchanged_since AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= :unchanged_since END
 
 -- part: live_fits
--- The live job is in a state whose parameter is TRUE and fits the filter. The first condition names no column: if it is
--- false, no row is read. A job that was published to Redis and whose worker has sent no message counts as queued, here and
--- below (core/redis_request.py).
-(:queued OR :running OR :retryable)
-  AND CASE WHEN j.state = 'queued' OR {part:unread} THEN CAST(:queued AS boolean)
-           WHEN j.state = 'running' THEN CAST(:running AS boolean)
-           ELSE CAST(:retryable AS boolean) END
+-- The live job is in a state whose parameter is TRUE and fits the filter. A job that was published to Redis and whose
+-- worker has sent no message counts as queued, here and below (core/redis_request.py).
+CASE WHEN j.state = 'queued' OR {part:unread} THEN CAST(:queued AS boolean)
+     WHEN j.state = 'running' THEN CAST(:running AS boolean)
+     ELSE CAST(:retryable AS boolean) END
   AND {part:fits}
 
 -- part: finished_fits
--- The finished job is in a state whose parameter is TRUE and fits the filter. The first condition names no column: if it
--- is false, no row is read.
-(:succeeded OR :dead OR :cancelled)
-  AND CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
-                   ELSE CAST(:cancelled AS boolean) END
+-- The finished job is in a state whose parameter is TRUE and fits the filter.
+CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
+             ELSE CAST(:cancelled AS boolean) END
   AND {part:fits}
 
 -- part: shown_live
@@ -86,12 +82,6 @@ ORDER BY j.id DESC LIMIT :n;
 SELECT {part:shown_live} AS state, count(*) AS number FROM {t}jobs_live j
 WHERE {part:in_range} AND {part:live_fits}
 GROUP BY {part:shown_live};
-
--- name: edge_live_running
--- Running jobs: the row at position :skip, counted from 0.
-SELECT CAST(j.id AS text) AS id FROM {t}jobs_live j
-WHERE j.state = 'running' AND {part:in_range}
-ORDER BY j.id DESC LIMIT 1 OFFSET :skip;
 
 -- name: look_live_running
 -- Running jobs: the newest :n that fit.

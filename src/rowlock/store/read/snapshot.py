@@ -37,6 +37,10 @@ class RunningJob(NamedTuple):
     worker: str
     seconds: float
     overdue: float | None = None  # seconds since the end of its lease; negative while it holds
+    attempt: int = 1
+    since: datetime | None = None
+    progress: int | None = None
+    phase: str | None = None
 
 
 class ClosedSource(NamedTuple):
@@ -79,12 +83,17 @@ class Snapshot(LiveQueues):
 
 
 @operation(read=True)
+def running(n: int) -> Steps[list[RunningJob]]:
+    """Up to `n` jobs that run, the longest first."""
+    return [record(RunningJob, row) for row in (yield Call("running_jobs", n=n))]
+
+
+@operation(read=True)
 def snapshot(within: Collection[float] = (DEAD_SECONDS,)) -> Steps[Snapshot]:
     """How everything stands now; with the jobs that became dead in each of these times."""
     at = yield from clock.now().start()
     found, paused = (yield from lanes()), (yield from queues.paused().start())
     live = yield from live_queues(found, paused)
-    running = yield Call("longest_running", n=MOST)
     dead: dict[float, dict[str, int]] = {}
     for seconds in sorted(within):
         rows = yield Call("dead_lately", ago=-seconds, n=COUNT_LIMIT)
@@ -102,7 +111,7 @@ def snapshot(within: Collection[float] = (DEAD_SECONDS,)) -> Steps[Snapshot]:
         listed=tuple((yield from workers.workers().start())),
         paused=paused,
         held=held,
-        running=tuple(record(RunningJob, row) for row in running),
+        running=tuple((yield from running(MOST).start())),
         dead=dead,
         sources=tuple(
             ClosedSource(row.name, standing(row.enabled, row.opened, row.paused), row.seconds, row.last_error)

@@ -1,12 +1,12 @@
 -- What is read to see what is wrong, in the order of store/read/snapshot.py. Queues, workers and waiting jobs: counts.sql.
 
--- name: longest_running
+-- name: running_jobs
 -- Jobs that run, the longest first: for how long, and for how long their leases have been over (negative while they hold).
 -- There are never more running jobs than slots.
 SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -{seconds_until(locked_at)} AS seconds,
-       -{seconds_until(lease_expires_at)} AS overdue
+       -{seconds_until(lease_expires_at)} AS overdue, attempt, {time(locked_at)} AS since, progress, phase
 FROM {t}jobs_live j
-WHERE state = 'running' AND NOT {part:unread} AND locked_at IS NOT NULL
+WHERE state = 'running' AND NOT {part:unread}
 ORDER BY locked_at
 LIMIT :n;
 

@@ -48,12 +48,3 @@ UNION ALL
 SELECT CAST(j.id AS text), j.task, j.attempt, j.locked_by, 'running', {time(j.locked_at)}, NULL
 FROM {t}jobs_live j
 WHERE j.state = 'running' AND NOT {part:unread};
-
--- name: running_jobs
--- The running jobs, each with its worker.
-SELECT CAST(j.id AS text) AS job_id, j.task, j.queue, j.attempt, j.locked_by AS worker, {time(j.locked_at)} AS since,
-       -{seconds_until(j.locked_at)} AS seconds, j.progress, j.phase
-FROM {t}jobs_live j
-WHERE j.state = 'running' AND NOT {part:unread}
-ORDER BY j.id
-LIMIT :n;

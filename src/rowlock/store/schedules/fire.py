@@ -155,5 +155,4 @@ class Due:
         return first if self.next_tick is None or (first is not None and first < self.next_tick) else self.next_tick
 
     def draw(self) -> float:
-        """A random jitter for one job, in seconds."""
         return random.random() * self._jitter if self._jitter else 0.0

@@ -21,8 +21,6 @@ from rowlock.store.schedules.fire import fire_locked
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """One schedule, as a reader sees it."""
-
     id: str
     task: str
     args: Any

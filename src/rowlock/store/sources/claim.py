@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rowlock.core.claiming.actions import ClaimResult
@@ -20,6 +21,7 @@ from rowlock.store.engine.operation import Call, Row, Steps, dialect, operation
 from rowlock.store.jobs.claim import claim_front, claim_picked, in_claim_order, let_go
 
 Asked = Mapping[Position, int]  # at most how many jobs to take at each position
+_priority_and_age = attrgetter("priority", "id")
 
 
 @operation(read=True, hot=True)
@@ -30,7 +32,6 @@ def look(ranges: Sequence[SourceRange]) -> Steps[list[Sighting]]:
 
 
 def gate_of(row: Sequence[Any]) -> Gate:
-    """The part `gate` as a record."""
     gate = Gate._make(row)
     if gate.enabled is True:  # PostgreSQL; SQLite stores booleans as 0 and 1
         return gate
@@ -119,7 +120,7 @@ def _claim_all(asked: Asked, share: int, **values: Any) -> Steps[list[Claimed]]:
     if any(most < share for most in asked.values()):  # a LIMIT must be the same for all positions there
         return []
     front = yield Call("front_turns", turn=_rows(asked), n=share, epoch=values["epoch"])
-    return (yield from claim_front(front, "claim_front", **values))
+    return (yield from claim_front(front, **values))
 
 
 def _result(
@@ -185,16 +186,12 @@ def _oldest(found: list[Found], asked: Asked) -> tuple[list[Found], Ends]:
     kept: list[Found] = []
     ends: Ends = {}
     for positions in groups.values():
-        full = [(max(map(_age, jobs)), one) for one, jobs in positions.items() if len(jobs) >= asked[one]]
+        full = [(max(job.id for job in jobs), one) for one, jobs in positions.items() if len(jobs) >= asked[one]]
         horizon, last = min(full) if full and len(positions) > 1 else ("", None)
         kept += [job for jobs in positions.values() for job in jobs if last is None or job.id <= horizon]
         if last is not None:
             ends[last] = 1
     return kept, ends
-
-
-def _age(job: Found) -> str:
-    return job.id
 
 
 def _plain_in_order(found: list[Found], share: int) -> tuple[list[Found], Ends]:
@@ -210,10 +207,6 @@ def _plain_in_order(found: list[Found], share: int) -> tuple[list[Found], Ends]:
     horizon = min(ends, key=_priority_and_age)
     kept = [job for job in found if _priority_and_age(job) <= _priority_and_age(horizon)]
     return kept, {position_of(horizon): 1}
-
-
-def _priority_and_age(job: Found) -> tuple[int, str]:
-    return job.priority, job.id
 
 
 def _claim(

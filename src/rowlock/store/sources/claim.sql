@@ -225,12 +225,6 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     LIMIT :n)
 ORDER BY front.priority, front.id;
 
--- name: claim_front [sqlite]
--- Claim the jobs that `front_turns` has read, by their rowids. The writer lock has kept them unchanged.
-UPDATE rowlock_jobs_live
-SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
-WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
-
 -- name: find_plain [postgres]
 -- The best ready jobs without a source of each lane, locked: they have one turn together.
 SELECT CAST(front.id AS text), front.priority, CAST(NULL AS text) AS source, lane.queue, lane.task

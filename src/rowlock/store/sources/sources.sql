@@ -134,29 +134,21 @@ WHERE s.name {in:asked(name text)};
 -- Sources and classes whose settings a config has written.
 SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;
 
--- name: class_closed
--- Whether a whole class is paused, and until when, if the pause has an end.
-SELECT class_enabled AS enabled, CASE WHEN class_paused_until > {now} THEN {time(class_paused_until)} END AS until
-FROM {t}sources
-WHERE name = :class_name AND (NOT class_enabled OR class_paused_until > {now});
-
--- name: source_closed
--- Whether a source itself is paused, and until when, if the pause has an end.
-SELECT enabled, CASE WHEN paused_until > {now} THEN {time(paused_until)} END AS until
-FROM {t}sources
-WHERE name = :source AND (NOT enabled OR paused_until > {now});
+-- name: pauses
+-- The pauses of a source and of its whole class that last, and until when, if they have an end.
+SELECT name, enabled, CASE WHEN until > {now} THEN {time(until)} END AS until
+FROM (
+    SELECT name, enabled, paused_until AS until FROM {t}sources WHERE name = :source
+    UNION ALL
+    SELECT name, class_enabled, class_paused_until FROM {t}sources WHERE name = :class_name AND name <> :source) paused
+WHERE NOT enabled OR until > {now}
+ORDER BY name DESC;
 
 -- name: source_running
--- The jobs that run on a source, oldest first.
-SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
-WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = {class(:source)} AND r.source = :source
-ORDER BY r.id
-LIMIT :n;
-
--- name: class_running
--- The jobs that run on all sources of a class, oldest first.
+-- The jobs that run on a source, or on all sources of the class if :source is NULL, oldest first.
 SELECT CAST(r.id AS text) AS id, r.locked_by FROM {t}jobs_live r
 WHERE r.state = 'running' AND r.source IS NOT NULL AND {class(r.source)} = :class_name
+  AND CASE WHEN CAST(:source AS text) IS NULL THEN TRUE ELSE r.source = :source END
 ORDER BY r.id
 LIMIT :n;
 

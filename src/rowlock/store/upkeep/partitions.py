@@ -9,7 +9,6 @@ call does what this one could not.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import date, timedelta
 
 from rowlock.core.errors import StoreError
@@ -34,12 +33,7 @@ REFUSALS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Partitions:
-    created: tuple[str, ...] = ()
-    skipped: tuple[date, ...] = ()  # days that stay in the default partition, because it has rows of them
-    allowed: bool = True  # False: this role may not create partitions
-    busy: bool = False  # another session held a lock; the next call tries again
+Partitions = dict[date, str]  # what became of each missing day
 
 
 async def first_partitions(store: Store, keep: Keep) -> Partitions:
@@ -55,24 +49,21 @@ async def ensure_partitions(store: Store, days_ahead: int = DAYS_AHEAD) -> Parti
 
 
 async def _ensure(store: Store, ahead: Iterable[int]) -> Partitions:
+    made: Partitions = {}
     if not store.dialect.partitions:
-        return Partitions()
+        return made
     first, there = await store.run(_days())
     missing = [day for n in ahead if _name(day := first + timedelta(n)) not in there]
     taken = await store.run(_default_days(first)) if missing else []
-    created, skipped, answer = [], [], ""
     for day in missing:
         # Impossible if the default partition has rows of the day; these are deleted one by one when the day has come.
         answer = "taken" if day in taken else await _create(store, day)
         if answer == "exists":  # another process has created the partition, or a foreign table has its name
             answer = "there" if _name(day) in (await store.run(_days()))[1] else "taken"
-        if answer == "created":
-            created.append(_name(day))
-        elif answer == "taken":
-            skipped.append(day)
-        elif answer in ("denied", "busy"):
+        made[day] = answer
+        if answer in ("denied", "busy"):  # the next call tries again
             break
-    return Partitions(tuple(created), tuple(skipped), allowed=answer != "denied", busy=answer == "busy")
+    return made
 
 
 async def _create(store: Store, day: date) -> str:

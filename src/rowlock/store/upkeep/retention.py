@@ -106,18 +106,16 @@ async def _delete(store: Store, statement: str) -> int:
 
 
 async def _prune_attempts(store: Store, longest: float) -> int:
-    pace, total, last = Pace(), 0, (EPOCH, NO_ID, 0)
+    pace, total, last = Pace(), 0, {"finished_at": EPOCH, "job_id": NO_ID, "attempt": 0}
     while True:
         began, size = time.monotonic(), pace.size
-        finished_at, job_id, attempt = last
-        after = {"finished_at": finished_at, "job_id": job_id, "attempt": attempt}
-        rows = await store.run(_old("old_attempts", size, ago=-longest, **after))
+        rows = await store.run(_old("old_attempts", size, ago=-longest, **last))
         if gone := [(row.job_id, row.attempt) for row in rows if not row.has_job]:
             await store.run(_remove("prune_attempts", gone))
             total += len(gone)
         if len(rows) < size:
             return total
-        last = (rows[-1].finished_at, rows[-1].job_id, rows[-1].attempt)
+        last = {name: getattr(rows[-1], name) for name in last}
         await pace.rest(began)
 
 

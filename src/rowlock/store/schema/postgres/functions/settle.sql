@@ -546,7 +546,7 @@ END;
 $$;
 
 -- Release the keys of jobs that have ended, count them in their batches, and enqueue their follow-ups.
--- store/jobs/keys.py: done, given_up, store/batches.py: count, store/jobs/follow_ups.py: follow_ups.
+-- store/jobs/keys.py: release, store/batches.py: count, store/jobs/follow_ups.py: follow_ups.
 CREATE OR REPLACE FUNCTION rowlock._tell_end(steps rowlock._step[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
