@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from rowlock.client.handles.sources import Sources
@@ -23,7 +24,8 @@ from support.stores import empty
 
 def sources(rig: Rig) -> Sources:
     """What operators use."""
-    return Sources(rig.store.run)
+    app: Any = SimpleNamespace(perform=rig.store.run)
+    return Sources(app)
 
 
 async def cleared(rig: Rig) -> Rig:

@@ -88,7 +88,7 @@ class Client:
         self._portal = Portal()
         self.enqueued = Enqueued()
         self.registry = Registry(self)
-        self.sources = Sources(self.perform)
+        self.sources = Sources(self)
         self.schedules = Schedules(self)
         self.own_sources: tuple[str, ...] = ()  # classes of sources that Rowlock's own tasks call
         self.lifespans: list[Lifespan] = []

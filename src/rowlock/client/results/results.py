@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from rowlock.core.errors import InvalidArguments, Permanent
 
@@ -55,14 +55,12 @@ class OutsideOfFolder(Exception):
     """A path does not lead to a regular file below the folder, or goes through a symbolic link."""
 
 
-class Content(Protocol):
+class Content(NamedTuple):
     """A result's file that is open for reading."""
 
     size: int
     chunk: int  # how much to read at a time
-
-    def read(self, at: int, length: int) -> bytes:
-        """Bytes from a place on; fewer only at the end."""
+    read: Callable[[int, int], bytes]  # (from which byte on, how many); fewer only at the end
 
 
 class Results(ABC):
