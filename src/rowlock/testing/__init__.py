@@ -58,7 +58,8 @@ async def run(
     """
     ran = Ran()
     text = task.arguments.pack((), arguments)
-    job = _pretend(task, text, attempt)
+    queue = task.options.queue
+    job = Claimed(new_id(), task.name, queue, args=text, attempt=attempt, token=new_token(), worker="testing")
     ctx = Context(task.app, job, report=lambda *progress: ran.progress.append(progress), resources=resources)
     given = (ctx,) if task.takes_context else ()
     own = ctx.own_transaction
@@ -73,22 +74,6 @@ async def run(
             await own.roll_back(error)
             raise
     return ran
-
-
-def _pretend(task: Task[..., Any, Any], args: str, attempt: int) -> Claimed:
-    options = task.options
-    return Claimed(
-        id=new_id(),
-        task=task.name,
-        queue=options.queue,
-        priority=options.priority,
-        args=args,
-        attempt=attempt,
-        max_attempts=options.max_attempts,
-        timeout_seconds=options.timeout_seconds,
-        token=new_token(),
-        worker="testing",
-    )
 
 
 @asynccontextmanager

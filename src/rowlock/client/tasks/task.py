@@ -247,10 +247,8 @@ class Task(Generic[P, R, C]):
             self._check_enqueueable()
         text, given = self.arguments.pack(args, kwargs), self._given
         new = _child(self._shared or self.shared(), parent or parent_in(self.app))
-        source = given.get("source", self.options.source)  # as `_source`, without a call for each enqueue
-        if callable(source):
-            found = derived_source(self.name, source, self.arguments.with_defaults(text))
-            new = dataclasses.replace(new, source=found)
+        if callable(given.get("source", self.options.source)):  # as `_source`, without a call for each enqueue
+            new = dataclasses.replace(new, source=self.source_for(text))
         if not given:
             return NewRow("", text, None, new.source), new
         key = given.get("key")
@@ -297,9 +295,7 @@ class Task(Generic[P, R, C]):
     def source_for(self, text: str) -> str | None:
         """The source of a job whose arguments are this JSON text."""
         source = self._source
-        if callable(source):
-            return derived_source(self.name, source, self.arguments.with_defaults(text))
-        return source  # type: ignore[no-any-return]
+        return derived_source(self.name, source, self.arguments.with_defaults(text)) if callable(source) else source
 
 
 def _child(new: NewJob, parent: str | None) -> NewJob:
