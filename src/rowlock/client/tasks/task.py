@@ -60,7 +60,11 @@ class Task(Generic[P, R, C]):
         self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", name)
         self.__module__, self.__wrapped__ = function.__module__, function
         self.is_async = inspect.iscoroutinefunction(function)
-        self.runs_in = _place_to_run(name, function, options.runs_in)
+        self.runs_in: RunsIn = options.runs_in or ("async" if self.is_async else "thread")
+        if self.runs_in == "async" and not self.is_async:
+            raise InvalidArguments(f"task {name!r} is a plain function; use runs_in='thread' or 'process'")
+        if self.runs_in == "thread" and self.is_async:
+            raise InvalidArguments(f"task {name!r} is async; use runs_in='async' or 'process'")
         self.takes_context = _takes_context(function)
         self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
         self.result_type: ResultType = None if raw else _result_type(function)
@@ -310,17 +314,6 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     annotation = parameters[0].annotation
     is_context = annotation is Context or (isinstance(annotation, str) and annotation.split(".")[-1] == "Context")
     return is_context or (parameters[0].name == "ctx" and annotation is inspect.Parameter.empty)
-
-
-def _place_to_run(name: str, function: Callable[..., Any], wanted: RunsIn | None) -> RunsIn:
-    """Where the function of task `name` runs: where its options want it, else by its kind."""
-    is_async = inspect.iscoroutinefunction(function)
-    place: RunsIn = wanted or ("async" if is_async else "thread")
-    if place == "async" and not is_async:
-        raise InvalidArguments(f"task {name!r} is a plain function; use runs_in='thread' or 'process'")
-    if place == "thread" and is_async:
-        raise InvalidArguments(f"task {name!r} is async; use runs_in='async' or 'process'")
-    return place
 
 
 def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
