@@ -15,7 +15,8 @@ import typer
 import yaml
 
 from rowlock.cli import main
-from rowlock.core.config import OTHER_VARIABLES, VARIABLES, WorkerSettings, load_settings
+from rowlock.core.config import WorkerSettings, load_settings
+from rowlock.core.config.load import OTHER_VARIABLES, VARIABLES
 from rowlock.core.config.alert_rules import KINDS
 from rowlock.health.conditions import CONDITIONS
 from rowlock.signals.metrics import METRICS
