@@ -260,7 +260,12 @@ class Task(Generic[P, R, C]):
             key = derived_key(self.name, key, self.arguments.with_defaults(text))
         elif key is not None:
             key = key_text(key)
-        return NewRow(_chosen_id(given), text, key, new.source), new
+        job_id = valid_id(given["job_id"]) if "job_id" in given else ""
+        if job_id is None:
+            raise InvalidArguments(
+                f"job_id must be a UUID, not {given['job_id']!r} (uuid.uuid5 makes one from any name)"
+            )
+        return NewRow(job_id, text, key, new.source), new
 
     def shared(self) -> NewJob:
         """The options that all jobs of this task share. A source that is derived from the arguments is None here."""
@@ -325,16 +330,6 @@ def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
         return TypeAdapter(annotation)
     except Exception:  # not a type that pydantic knows: the JSON value is returned as it is
         return None
-
-
-def _chosen_id(given: Mapping[str, Any]) -> str:
-    """The id that `using` gave to a job; empty if it gave none."""
-    wanted = given.get("job_id")
-    if wanted is None:
-        return ""
-    if (job_id := valid_id(wanted)) is None:
-        raise InvalidArguments(f"job_id must be a UUID, not {wanted!r} (uuid.uuid5 makes one from any name)")
-    return job_id
 
 
 def _is_one_insert(row: NewRow, new: NewJob) -> bool:
