@@ -260,11 +260,10 @@ class Task(Generic[P, R, C]):
             key = derived_key(self.name, key, self.arguments.with_defaults(text))
         elif key is not None:
             key = key_text(key)
-        job_id = valid_id(given["job_id"]) if "job_id" in given else ""
+        wanted = given.get("job_id")
+        job_id = "" if wanted is None else valid_id(wanted)
         if job_id is None:
-            raise InvalidArguments(
-                f"job_id must be a UUID, not {given['job_id']!r} (uuid.uuid5 makes one from any name)"
-            )
+            raise InvalidArguments(f"job_id must be a UUID, not {wanted!r} (uuid.uuid5 makes one from any name)")
         return NewRow(job_id, text, key, new.source), new
 
     def shared(self) -> NewJob:
