@@ -13,7 +13,7 @@ import socket
 import unicodedata
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -45,17 +45,17 @@ MOST_ANSWERS = 64
 OUR_NAMES = re.compile(r"(.*\.)?(localhost|local|internal|intranet|lan|home|corp|home\.arpa|onion|test|invalid)")
 
 # Checked in addition to `is_global`, which accepts some of these in some versions of Python.
-REFUSED_V4 = [
-    IPv4Network(text)
+REFUSED = [
+    ip_network(text)
     for text in (
         "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24",
         "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24",
         "224.0.0.0/4", "240.0.0.0/4",
         "168.63.129.16/32",  # the metadata service of one cloud, although it looks public
+        "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",  # some of these embed an IPv4 address (6to4, Teredo)
     )
 ]  # fmt: skip
 GLOBAL_V6 = IPv6Network("2000::/3")
-REFUSED_V6 = [IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
 NAT64 = IPv6Network("64:ff9b::/96")  # NAT64: in a network without IPv4, the address of every site that has IPv4 only
 
 _REFUSED = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -157,15 +157,16 @@ def is_public_address(address: str) -> bool:
         found = ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, IPv4Address):
-        return _public_v4(found)
-    if found.scope_id is not None:
-        return False
-    if found.ipv4_mapped is not None:
-        return _public_v4(found.ipv4_mapped)
-    if found in NAT64:
-        return _public_v4(IPv4Address(int(found) & 0xFFFFFFFF))
-    return _public_v6(found)
+    if isinstance(found, IPv6Address):
+        if found.scope_id is not None:
+            return False
+        if found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        elif found in NAT64:
+            found = IPv4Address(int(found) & 0xFFFFFFFF)
+        elif found not in GLOBAL_V6:
+            return False
+    return found.is_global and not found.is_multicast and not any(found in network for network in REFUSED)
 
 
 def is_loopback(host: str) -> bool:
@@ -194,20 +195,6 @@ async def system_resolve(host: str) -> list[str]:
     """The addresses of a name, from the system's resolver."""
     found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(info[4][0]) for info in found))
-
-
-def _public_v4(address: IPv4Address) -> bool:
-    return address.is_global and not address.is_multicast and not any(address in net for net in REFUSED_V4)
-
-
-def _public_v6(address: IPv6Address) -> bool:
-    """Whether an IPv6 address is public: global unicast, and not one that embeds an IPv4 address (6to4, Teredo)."""
-    return (
-        address in GLOBAL_V6
-        and address.is_global
-        and not address.is_multicast
-        and not any(address in net for net in REFUSED_V6)
-    )
 
 
 def _check(host: str, address: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rowlock import Context, JobDead, Rowlock, StoreError, StoreUnavailable
-from rowlock.core.config import Settings, TransactionSettings, WorkerSettings
+from rowlock.core.config import Settings, WorkerSettings
+from rowlock.core.config.sections import TransactionSettings
 from support.contract_tasks import attempts_of, execute, in_state, row_of, until, working
 from support.ledger import entries
 

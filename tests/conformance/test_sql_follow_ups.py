@@ -163,18 +163,6 @@ def test_a_stored_follow_up_that_cannot_be_understood_is_none_and_the_job_ends(s
     assert f"job {job_id} has a follow-up that cannot be understood" in warnings[0]
 
 
-def test_a_stored_follow_up_leaves_out_options_that_no_follow_up_has(sql: Sql) -> None:
-    """Until version 0.1 `rowlock.enqueue` took them: the follow-up would have joined a batch without being counted."""
-    batch = make_batch(sql)
-    sql.enqueue()
-    stored = {"task": "next", "queue": "q", "batch_id": batch, "unique": "until_done", "parent_id": str(uuid4())}
-    sql.rows("UPDATE rowlock.jobs_live SET on_success = %s RETURNING 1", json.dumps(stored))
-    (job,) = sql.claim()
-    assert sql.end("complete", job) == "applied"
-    (made,) = sql.rows("SELECT task, queue, batch_id, unique_mode, parent_id FROM rowlock.jobs_live")
-    assert made == {"task": "next", "queue": "q", "batch_id": None, "unique_mode": None, "parent_id": job["job_id"]}
-
-
 def test_the_options_of_a_follow_up_are_those_of_pythons_list(sql: Sql) -> None:
     assert set(sql.value("SELECT rowlock._follow_up_options()")) == set(FOLLOW_UP_OPTIONS)
 
@@ -182,6 +170,22 @@ def test_the_options_of_a_follow_up_are_those_of_pythons_list(sql: Sql) -> None:
 GIVEN: dict[str, Any] = {
     "batch_id": str(uuid4()), "unique": "until_done", "window": 60, "parent_id": str(uuid4()),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("option", sorted(GIVEN))
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_job_ends_without_a_stored_follow_up_that_has_an_option_of_no_follow_up(
+    sql: Sql, option: str, depth: int
+) -> None:
+    """A job of a batch, for one, would not be counted in it. Only a program that writes to the table can store this."""
+    stored: dict[str, Any] = {"task": "next", option: GIVEN[option]}
+    if depth == 2:
+        stored = {"task": "first", "on_dead": stored}
+    sql.enqueue()
+    sql.rows("UPDATE rowlock.jobs_live SET on_success = %s RETURNING 1", json.dumps(stored))
+    (job,) = sql.claim()
+    assert sql.end("complete", job) == "applied"
+    assert sql.rows("SELECT 1 FROM rowlock.jobs_live") == []
 
 
 @pytest.mark.parametrize("option", sorted(GIVEN))

@@ -10,12 +10,13 @@ from rowlock.core.errors import NotAllowed
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition
-from rowlock.core.states import EVENTS, FINAL, Outcome, State, allowed
+from rowlock.core.states import FINAL, Outcome, State, allowed
 from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import leases
 from support.rig import KEEP, Rig, token
+from support.state_diagram import EVENTS
 from support.stores import empty
 
 PAIRS = [(state, event) for state in State for event in EVENTS]

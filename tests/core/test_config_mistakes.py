@@ -2,7 +2,7 @@
 
 import pytest
 
-from rowlock.core.config import Given
+from rowlock.core.config.load import Given
 from support.config_rig import load, mistake
 
 # --- mistakes

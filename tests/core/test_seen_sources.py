@@ -15,6 +15,7 @@ from rowlock.core.claiming.pick import Found, deal
 from rowlock.core.claiming.plan import Plan
 from rowlock.core.claiming.ranges import PLAIN, Position, QueueTask, Sighting, SourceRange
 from rowlock.core.claiming.survey import SeenSources
+from rowlock.core.config import WorkerSettings
 from rowlock.core.job import Claimed
 from rowlock.core.sources.admission import Gate, admit, class_of
 
@@ -117,7 +118,7 @@ class Worker:
     statements: int = 0
 
     def __post_init__(self) -> None:
-        self.plan = Plan(["default"], self.tasks, [], 500, 5.0, True, True, lambda: 0.5)
+        self.plan = Plan(WorkerSettings(), self.tasks, [], True, lambda: 0.5)
         self.plan.idle = True
 
     def run(self, until: float, seconds: float = 0.05, look_seconds: float = 0.0) -> None:
@@ -129,7 +130,7 @@ class Worker:
                 self.now += look_seconds
                 self.statements += 1
                 heads = self.table.look(action.ranges, self.now)
-                self.plan.saw(action._replace(began=began), heads, self.now)
+                self.plan.sources.saw(action.ranges, heads, began, self.now)
             elif isinstance(action, ClaimSourced):
                 self.statements += 1
                 taken = [self.table.claim(action, heads, n, self.now) for heads, n in action.parts]
@@ -345,14 +346,14 @@ def test_a_survey_that_was_cut_short_goes_on_as_soon_as_what_it_showed_is_used_u
 def test_between_the_looks_of_a_long_survey_jobs_without_a_source_are_claimed() -> None:
     """A survey of 10,000 sources takes a while, and plain jobs wait for half a second of the first one, not for its
     end."""
-    plan, table, now = Plan(["default"], ["a"], [], 500, 5.0, True, True, lambda: 0.5), closed(10_000), 0.0
+    plan, table, now = Plan(WorkerSettings(), ["a"], [], True, lambda: 0.5), closed(10_000), 0.0
     kinds = list[str]()
     for _ in range(24):
         action = plan.next(Fill(5, 0, 0), now)
         kinds.append(type(action).__name__)
         now += 0.1
         if isinstance(action, Look):
-            plan.saw(action, table.look(action.ranges, now), now)
+            plan.sources.saw(action.ranges, table.look(action.ranges, now), action.began, now)
         elif isinstance(action, Claim):
             plan.claimed(action, [NOBODY] * action.n, now, now)
     assert kinds.count("Look") >= 10
@@ -464,13 +465,13 @@ def test_jobs_without_a_source_do_not_overtake_an_urgent_source_between_the_look
 ) -> None:
     table, now, overtaken = closed(better, priority=-5), 0.0, 0
     table.jobs["a", -4, "zeta:urgent"] = 200
-    plan = Plan(["default"], ["a"], [], 500, 5.0, True, True, lambda: 0.5)
+    plan = Plan(WorkerSettings(), ["a"], [], True, lambda: 0.5)
     while table.jobs["a", -4, "zeta:urgent"] and now < 100:
         action = plan.next(Fill(slots, 0, 0), now)
         now += 0.002
         match action:
             case Look():
-                plan.saw(action, table.look(action.ranges, now), now)
+                plan.sources.saw(action.ranges, table.look(action.ranges, now), action.began, now)
             case ClaimSourced():
                 taken = [table.claim(action, heads, n, now) for heads, n in action.parts]
                 plan.claimed_sourced(action, taken, now)

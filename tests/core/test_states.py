@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from rowlock.core.states import EVENTS, FINAL, LIVE, TRANSITIONS, Outcome, State, allowed
-from support.state_diagram import diagram
+from rowlock.core.states import FINAL, LIVE, TRANSITIONS, Outcome, State, allowed
+from support.state_diagram import EVENTS, diagram
 
 # The contract's drawing, arrow by arrow.
 ARROWS = {

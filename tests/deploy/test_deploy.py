@@ -15,8 +15,9 @@ import typer
 import yaml
 
 from rowlock.cli import main
-from rowlock.core.config import OTHER_VARIABLES, VARIABLES, WorkerSettings, load_settings
+from rowlock.core.config import WorkerSettings, load_settings
 from rowlock.core.config.alert_rules import KINDS
+from rowlock.core.config.load import OTHER_VARIABLES, VARIABLES
 from rowlock.health.conditions import CONDITIONS
 from rowlock.signals.metrics import METRICS
 from support.chart import Chart

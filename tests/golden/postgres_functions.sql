@@ -923,6 +923,8 @@ BEGIN o := CAST(stored AS jsonb);
 IF jsonb_typeof(o) <> 'object' OR jsonb_typeof(o -> 'task') IS DISTINCT
 FROM 'string' THEN
 PERFORM rowlock._refuse('enqueue: it names no task', 'Store {"task": "name"}.');
+ELSIF jsonb_strip_nulls(o) ?| ARRAY['batch_id', 'unique', 'window', 'parent_id'] THEN
+PERFORM rowlock._refuse('enqueue: it has an option that no follow-up has', 'Leave that option out.');
 ELSIF rowlock._has_long_number(args) THEN
 PERFORM rowlock._refuse('enqueue: it would be given a number of more than 4300 digits', 'Give it as text.');
 END IF;
@@ -931,7 +933,6 @@ IF o - 'task' - 'bare' = '{}' THEN o := coalesce((SELECT CAST(t.options AS jsonb
 FROM rowlock.tasks t
 WHERE t.name = o ->> 'task'), '{}') || o;
 END IF;
-o := rowlock._without_foreign(o);
 RETURN rowlock._options('enqueue', o - 'task' - 'bare') || jsonb_build_object('task', o -> 'task', 'bare', coalesce(o -> 'bare' = 'true', FALSE));
 EXCEPTION WHEN data_exception OR program_limit_exceeded OR statement_too_complex OR SQLSTATE 'RL001' OR SQLSTATE 'RL002' OR SQLSTATE 'RL003' THEN RAISE WARNING 'rowlock: % has a follow-up that cannot be understood, and gets none: %', ended, SQLERRM;
 RETURN NULL;
@@ -1435,20 +1436,6 @@ WHERE j.id = job AND j.settled_token = token) OR EXISTS (SELECT 1
 FROM rowlock.jobs_finished f
 WHERE f.id = job AND f.settled_token = token) THEN 'duplicate'
 ELSE 'lost' END $function$
--- execute: owner only
-
-CREATE OR REPLACE FUNCTION rowlock._without_foreign(stored jsonb)
-RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-DECLARE kept jsonb := stored - ARRAY['batch_id', 'unique', 'window', 'parent_id'];
-way text;
-BEGIN FOREACH way IN ARRAY ARRAY['on_success', 'on_dead'] LOOP IF jsonb_typeof(kept -> way) = 'object' THEN kept := kept || jsonb_build_object(way, rowlock._without_foreign(kept -> way));
-END IF;
-END LOOP;
-RETURN kept;
-END;
-$function$
 -- execute: owner only
 
 CREATE OR REPLACE FUNCTION rowlock.cancel(job_id uuid)

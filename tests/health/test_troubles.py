@@ -16,7 +16,6 @@ from api.conftest import Api
 from api.test_operator_jobs import operator
 from rowlock import FakeClock, Rowlock
 from rowlock.cli.inspect.stats import SHOWN
-from rowlock.client.handles.sources import Sources
 from rowlock.core.outcome import Failed
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.core.schedules.schedule import Schedule
@@ -28,7 +27,7 @@ from rowlock.store.schedules import schedules
 from rowlock.store.upkeep import bad_rows
 from signals.scraping import values
 from support.rig import Rig, numbered
-from support.sources_rig import open_breaker
+from support.sources_rig import open_breaker, sources
 
 # Everything happened so long ago that no duration in a sentence changes while the test reads.
 AGO = timedelta(days=3, minutes=30)
@@ -92,10 +91,10 @@ async def seed(api: Api) -> None:
         await rig.store.run(workers.register("silent", "host", 7, "1", ["slow"], ["t"], 5, None, 60))
         for source in ("api:broken", "api:half"):
             await open_breaker(rig, source)
-        sources = Sources(rig.store.run)
+        operator = sources(rig)
         for source in ("api:broken", "api:paused", "domain"):
-            await sources.pause(source, TEN_DAYS)
-        await sources.pause("api:off")
+            await operator.pause(source, TEN_DAYS)
+        await operator.pause("api:off")
         made = [Schedule(name, "t", parse_rule("every 60s")) for name in ("nightly", "hourly")]
         await rig.store.run(schedules.declare(made, "runtime", clock.now()))
         await rig.fetch("UPDATE {t}schedules SET problem = 'no such zone', next_tick = NULL WHERE id = 'hourly'")

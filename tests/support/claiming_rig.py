@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from rowlock.core.claiming.actions import Action, Claim, Fill, Look, Peek, Promote, SetIdle, Sleep
 from rowlock.core.claiming.plan import PREFETCH_SECONDS, REPOLLS, Plan
+from rowlock.core.config import WorkerSettings
 from rowlock.core.job import Claimed
 
 POLL_SECONDS = 5.0
@@ -17,16 +18,8 @@ JOB = Claimed(id="", task="fast")
 def new_plan(
     *, in_process: list[str] | None = None, can_be_woken: bool = True, jitter: Callable[[], float] = lambda: 1.0
 ) -> Plan:
-    return Plan(
-        ["default"],
-        ["fast"],
-        in_process or [],
-        BATCH,
-        POLL_SECONDS,
-        can_be_woken=can_be_woken,
-        parallel=True,
-        jitter=jitter,
-    )
+    settings = WorkerSettings(claim_batch_size=BATCH, poll_interval_seconds=POLL_SECONDS, wakeups=can_be_woken)
+    return Plan(settings, ["fast"], in_process or [], parallel=True, jitter=jitter)
 
 
 @dataclass
@@ -48,7 +41,7 @@ class Worker:
             case Claim():
                 self.plan.claimed(action, self.take(action), self.now, WALL)
             case Look():
-                self.plan.saw(action, [], self.now)
+                self.plan.sources.saw(action.ranges, [], action.began, self.now)
             case Peek():
                 self.plan.peeked(any(self.ready.values()), self.due, self.now)
             case Promote():

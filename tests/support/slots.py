@@ -11,7 +11,7 @@ from rowlock.worker.claimer import Claimer, WorkerClaims
 
 
 def new_plan(settings: WorkerSettings | None = None, *, parallel: bool = False) -> Plan:
-    return Plan.of(settings or WorkerSettings(), prefetchable=["t"], in_process=[], parallel=parallel)
+    return Plan(settings or WorkerSettings(), prefetchable=["t"], in_process=[], parallel=parallel)
 
 
 def new_claimer() -> Claimer:

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from rowlock.client.handles.sources import Sources
 from rowlock.core.claiming.actions import ClaimSourced, Look
 from rowlock.core.claiming.plan import Plan
 from rowlock.core.claiming.ranges import PLAIN
+from rowlock.core.config import WorkerSettings
 from rowlock.core.job import Claimed, NewJob
 from rowlock.core.outcome import Failed, Succeeded
 from rowlock.core.sources.admission import Fault
@@ -22,7 +24,8 @@ from support.stores import empty
 
 def sources(rig: Rig) -> Sources:
     """What operators use."""
-    return Sources(rig.store.run)
+    app: Any = SimpleNamespace(perform=rig.store.run)
+    return Sources(app)
 
 
 async def cleared(rig: Rig) -> Rig:
@@ -96,7 +99,7 @@ class Worker:
 
     def __init__(self, rig: Rig, tasks: Sequence[str] = ("t",), name: str = "worker-1") -> None:
         parallel = rig.store.writers > 1
-        self.plan = Plan(["default"], tasks, [], 500, 5.0, True, parallel, lambda: 0.0)
+        self.plan = Plan(WorkerSettings(), tasks, [], parallel, lambda: 0.0)
         self._rig, self._name = rig, name
         self.now, self.looks, self.asked_plain = 0.0, 0, 0
 
@@ -110,7 +113,7 @@ class Worker:
             if isinstance(action, Look):
                 self.looks += 1
                 heads = await self._rig.store.run(sourced_claim.look(action.ranges))
-                self.plan.saw(action, heads, self.now)
+                self.plan.sources.saw(action.ranges, heads, action.began, self.now)
             elif isinstance(action, ClaimSourced):
                 if claimed := await self._take(action):
                     return claimed

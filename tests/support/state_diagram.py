@@ -1,6 +1,8 @@
 """The drawing of the state machine in the docs, from the table in core/states.py."""
 
-from rowlock.core.states import FINAL, TRANSITIONS
+from rowlock.core.states import FINAL, TRANSITIONS, Outcome
+
+EVENTS = ("claim", *Outcome, "cancel", "expire", "retry")
 
 
 def diagram() -> str:

@@ -106,7 +106,7 @@ class Bridge:
         self.publisher = Publisher(self.app, store, self.streams, self.id)
         self.listener = ReportListener(self.app, store, self.streams, self._stored)
         self._registration, watcher = Registration(self._worker, self.id, self._tasks, 0), BridgeLog()
-        plan = Plan.of(self._worker, prefetchable=sorted(self._tasks), in_process=[], parallel=store.writers > 1)
+        plan = Plan(self._worker, prefetchable=sorted(self._tasks), in_process=[], parallel=store.writers > 1)
         self._claimer = Claimer(store, plan, self.publisher, self._registration, watcher)
         self._claimer.slots = self._claimer.executor = self.publisher
         self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._claimer, watcher)

@@ -88,7 +88,7 @@ class Client:
         self._portal = Portal()
         self.enqueued = Enqueued()
         self.registry = Registry(self)
-        self.sources = Sources(self.perform)
+        self.sources = Sources(self)
         self.schedules = Schedules(self)
         self.own_sources: tuple[str, ...] = ()  # classes of sources that Rowlock's own tasks call
         self.lifespans: list[Lifespan] = []
@@ -149,13 +149,8 @@ class Client:
         for option in FOLLOW_UPS:
             if not isinstance(options.get(option), (str, Task, NoneType)):
                 raise InvalidArguments(f"{option} must be a task or its name, not {options[option]!r}")
-        task: Task[..., Any, Any] = Task(
-            self,
-            self.registry.packed,
-            (name if own else task_name)(wanted, "a task's name"),
-            function,
-            task_options(**options),
-        )
+        checked = (name if own else task_name)(wanted, "a task's name")
+        task: Task[..., Any, Any] = Task(self, self.registry.packed, checked, function, task_options(**options))
         task.shared()  # raises for mistakes in follow-ups that are already registered
         self.registry.add(task)
         return task

@@ -9,7 +9,7 @@ from rowlock.store.engine import forking
 from rowlock.store.engine.store import Store
 
 
-class Stores:
+class Stores(forking.Forkable):
     """The open stores of an app, by event loop."""
 
     def __init__(self, open_: Callable[[], Awaitable[Store]]) -> None:
@@ -78,9 +78,6 @@ class Stores:
             self._opening.pop(loop, None)
             if (opened := self._opened.pop(loop, None)) is not None:
                 opened[0].abandon()
-
-    def before_fork(self) -> None:
-        """Nothing to do: each store has its own hook."""
 
     def after_fork(self, child: bool) -> None:
         """A child opens its own stores. The inherited ones stay referenced: closing them would harm the parent."""

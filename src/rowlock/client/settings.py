@@ -34,9 +34,7 @@ def read_settings(
     merged = dict(flags or {})
     if database is not None:
         merged["database"] = database
-    return load_settings(
-        file_text=text, file_name=str(path) if text is not None else None, env=os.environ, flags=merged
-    )
+    return load_settings(file_text=text, file_name=str(path), env=os.environ, flags=merged)
 
 
 try:

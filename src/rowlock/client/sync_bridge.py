@@ -18,7 +18,7 @@ log = logging.getLogger("rowlock")
 INTERRUPT_SECONDS = 2.0  # how long an interrupted caller waits for its coroutine to be cancelled
 
 
-class Portal:
+class Portal(forking.Forkable):
     """Runs coroutines for threads that wait. Its loop starts when it is first needed, once in each process."""
 
     def __init__(self) -> None:
@@ -72,9 +72,6 @@ class Portal:
                     raise
                 self._loop = loop
             return self._loop
-
-    def before_fork(self) -> None:
-        """The thread goes on in the parent."""
 
     def after_fork(self, child: bool) -> None:
         """A forked child has no portal thread, and another thread may have held the lock at the fork: make new ones."""

@@ -56,6 +56,20 @@ class JoinableTransaction:
         """The session to join, if the transaction is open."""
         return self.session
 
+    def enter(self) -> None:
+        """From now on, enqueues of the running asyncio task, and of tasks that it starts, join this transaction."""
+        entered.set(self)
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """As `enter`, until the block ends; then the transaction around it, if any, is joined again."""
+        self.outer = entered.get()
+        self.enter()
+        try:
+            yield
+        finally:
+            entered.set(self.outer)
+
 
 # Set for each attempt and each block of `app.transaction()`. Tasks that are started inside copy only the reference:
 # they see it being opened and closed after their start.
@@ -99,13 +113,12 @@ def nearest(app: Any) -> JoinableTransaction | None:
 async def joining(app: Any, session: Block) -> AsyncIterator[None]:
     """A block whose enqueues join `session`."""
     around = JoinableTransaction(app)
-    around.session, around.outer = session, entered.get()
-    entered.set(around)
-    try:
-        yield
-    finally:
-        around.session = None
-        entered.set(around.outer)
+    around.session = session
+    with around.inside():
+        try:
+            yield
+        finally:
+            around.session = None
 
 
 class AttemptTransaction(JoinableTransaction):
@@ -127,20 +140,6 @@ class AttemptTransaction(JoinableTransaction):
     @property
     def lease(self) -> LeaseKey:
         return self._job.id, self._job.token
-
-    def enter(self) -> None:
-        """From now on, enqueues of the running asyncio task, and of tasks that it starts, join this transaction."""
-        entered.set(self)
-
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        """As `enter`, until the block ends; then the transaction around it, if any, is joined again."""
-        self.outer = entered.get()
-        self.enter()
-        try:
-            yield
-        finally:
-            entered.set(self.outer)
 
     # --- blocks
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Sequence
-from types import TracebackType
 
 from rowlock.core.errors import Permanent, Retry, Snooze, SourceError
 
@@ -20,7 +19,7 @@ CODE_LIMIT = 100  # bytes of an error code
 OTHERS, OTHERS_LIMIT = 5, 1024  # the other exceptions of a group: how many are named, in how many bytes
 FRAMES, FRAMES_LIMIT = 6, 2048  # the innermost frames in a stored message: how many, in how many bytes
 TRACE_FRAMES, TRACE_LIMIT = 30, 64 * 1024  # in the log
-TRACE = BaseException.__dict__["__traceback__"]
+TRACE = BaseException.__dict__["__traceback__"]  # an exception's class may override the attribute
 HIDDEN = "…"
 
 _URL = re.compile(r"\b([a-z][a-z0-9+.\-]{0,20})://(\S+)", re.IGNORECASE)  # a secret may have quotes and brackets in it
@@ -77,7 +76,7 @@ def describe(error: BaseException, others: Sequence[BaseException] = ()) -> str:
     room = LIMIT - len(beside.encode())
     if isinstance(error, (Permanent, Retry, Snooze, SourceError)):
         return clean(said(error), room) + beside
-    frames = traceback.extract_tb(_trace(error), limit=-FRAMES)
+    frames = traceback.extract_tb(TRACE.__get__(error), limit=-FRAMES)
     where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames))
     return clean(clean(said(error), room - FRAMES_LIMIT) + beside + where)
 
@@ -90,15 +89,9 @@ def _beside(others: Sequence[BaseException]) -> str:
 
 def traced(error: BaseException) -> str:
     """The exception's traceback for the log, without those of its causes: a chain of causes may be a circle."""
-    frames = traceback.format_tb(_trace(error), limit=-TRACE_FRAMES)
+    frames = traceback.format_tb(TRACE.__get__(error), limit=-TRACE_FRAMES)
     lines = ["Traceback (most recent call last):\n", *frames, f"{kind(error)}: {said(error)}"]
     return clean("".join(lines), TRACE_LIMIT)
-
-
-def _trace(error: BaseException) -> TracebackType | None:
-    """The traceback itself, even if the exception's class overrides the attribute."""
-    found: TracebackType | None = TRACE.__get__(error)
-    return found
 
 
 def scrub(text: str, *, people: bool = False) -> str:

@@ -254,24 +254,28 @@ def to_json(options: JobOptions) -> dict[str, Any]:
 
 
 def from_json(found: Mapping[str, Any], known: Collection[str] = OPTIONS.keys()) -> dict[str, Any]:
-    """What `to_json` gave, by field. Any program may have written it, so every value is checked. An option that this
-    version does not have is refused by name; one that is not in `known` is left out."""
-    if unknown := sorted(set(found) - set(OPTIONS)):
+    """What `to_json` gave, by field. Any program may have written it, so every value is checked, and an option that is
+    not in `known` is refused by name. JSON null means "not given"."""
+    given = {name: value for name, value in found.items() if value is not None}
+    if unknown := sorted(set(given) - set(known)):
         raise InvalidArguments(f"no option {unknown[0]!r}; there are {', '.join(known)}")
-    return {name: _stored(OPTIONS[name], value) for name, value in found.items() if name in known and value is not None}
+    return {name: _stored(OPTIONS[name], value) for name, value in given.items()}
 
 
-def of_follow_up(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a follow-up, by field, from the JSON form that a job carries: an insert that fails would keep the
-    job before it from ending. Options that no follow-up has are left out, because older versions of the SQL functions
-    stored them."""
-    return from_json(found, FOLLOW_UP_OPTIONS)
+def of_follow_up(found: Any) -> dict[str, Any]:
+    """The options of a follow-up, by field, from the JSON form that a job carries: the name of its task, and options.
+    Raises if it has another form: an insert that fails would keep the job before it from ending."""
+    if not isinstance(found, dict):
+        raise InvalidArguments(f"a follow-up is stored as an object, not as {found!r:.100}")
+    check.task_name(found.get("task"), "the task of a follow-up")
+    return from_json({name: value for name, value in found.items() if name not in ("task", "bare")}, FOLLOW_UP_OPTIONS)
 
 
 def _stored(option: Option, value: Any) -> Any:
     """The value of an option from its JSON form, checked."""
     if option.name in FOLLOW_UPS:
-        return Packed(json.dumps(checked_follow_up(value)))
+        of_follow_up(value)
+        return Packed(json.dumps(value))
     if option.name == "backoff":
         return checked_backoff(value).to_json()
     if option.kind == "time":
@@ -281,14 +285,3 @@ def _stored(option: Option, value: Any) -> Any:
     if option.kind == "int" and isinstance(value, float) and value.is_integer():
         value = int(value)  # SQL and other languages write 3.0
     return option.check(value, option.name)
-
-
-def checked_follow_up(found: Any) -> dict[str, Any]:
-    """The stored form of a follow-up (the name of its task, and its options), without options that no follow-up has,
-    and the same for its own follow-ups; rowlock._without_foreign does the same. Raises if it has another form."""
-    if not isinstance(found, dict):
-        raise InvalidArguments(f"a follow-up is stored as an object, not as {found!r:.100}")
-    check.task_name(found.get("task"), "the task of a follow-up")
-    options = of_follow_up({name: value for name, value in found.items() if name not in ("task", "bare")})
-    kept = {name: json.loads(options[name]) if name in FOLLOW_UPS else found[name] for name in options}
-    return {"task": found["task"], **({"bare": True} if found.get("bare") is True else {}), **kept}

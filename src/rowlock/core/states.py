@@ -50,8 +50,6 @@ TRANSITIONS: dict[tuple[State, str], frozenset[State]] = {
     (State.CANCELLED, "retry"): frozenset({State.QUEUED}),
 }
 
-EVENTS = ("claim", *Outcome, "cancel", "expire", "retry")
-
 
 def allowed(state: State, event: str) -> frozenset[State]:
     """The states that may follow `event` in `state`; empty when it is refused."""

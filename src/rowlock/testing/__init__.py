@@ -58,7 +58,8 @@ async def run(
     """
     ran = Ran()
     text = task.arguments.pack((), arguments)
-    job = _pretend(task, text, attempt)
+    queue = task.options.queue
+    job = Claimed(new_id(), task.name, queue, args=text, attempt=attempt, token=new_token(), worker="testing")
     ctx = Context(task.app, job, report=lambda *progress: ran.progress.append(progress), resources=resources)
     given = (ctx,) if task.takes_context else ()
     own = ctx.own_transaction
@@ -73,22 +74,6 @@ async def run(
             await own.roll_back(error)
             raise
     return ran
-
-
-def _pretend(task: Task[..., Any, Any], args: str, attempt: int) -> Claimed:
-    options = task.options
-    return Claimed(
-        id=new_id(),
-        task=task.name,
-        queue=options.queue,
-        priority=options.priority,
-        args=args,
-        attempt=attempt,
-        max_attempts=options.max_attempts,
-        timeout_seconds=options.timeout_seconds,
-        token=new_token(),
-        worker="testing",
-    )
 
 
 @asynccontextmanager
@@ -138,7 +123,8 @@ class Testing:
         served = queues or sorted({task.options.queue for task in self.app.registry.all().values()} | {"default"})
         lanes = [claim.Range(queue, name) for queue in served for name in names]
         store = await self.app.store()
-        seen = {job.id for job in await self._finished()}
+        finished = JobFilter(states=tuple(FINAL))
+        seen = {job.id for job in await self._jobs(finished)}
         deadline = time.monotonic() + timeout
         settings = {"queues": served, "pool_size": 1, "poll_interval_seconds": 0.05, "shutdown_timeout_seconds": 5}
         async with self.app.worker(**settings) as pool:
@@ -150,20 +136,17 @@ class Testing:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"drain(): jobs were still due or running after {timeout:g} s")
                 await asyncio.sleep(0.005)
-        return [job for job in await self._finished() if job.id not in seen]
+        return [job for job in await self._jobs(finished) if job.id not in seen]
 
-    async def _finished(self) -> list[Job]:
-        store = await self.app.store()
-        wanted = JobFilter(states=tuple(FINAL))
-        found = await store.run(search.list_jobs(wanted, 10_000))
-        return sorted(found, key=lambda job: job.id)
+    async def _jobs(self, wanted: JobFilter) -> list[Job]:
+        """The newest jobs that fit, oldest first."""
+        return (await (await self.app.store()).run(search.list_jobs(wanted, 10_000)))[::-1]
 
     async def enqueued(self, task: Task[..., Any, Any] | str | None = None, **arguments: Any) -> list[Job]:
         """Jobs in any state, oldest first, of `task` (None: of all) whose arguments include the given ones."""
         name = task.name if isinstance(task, Task) else task
-        store = await self.app.store()
-        found = await store.run(search.list_jobs(JobFilter(task=name), 10_000))
-        return [job for job in reversed(found) if all(job.args.get(key) == value for key, value in arguments.items())]
+        found = await self._jobs(JobFilter(task=name))
+        return [job for job in found if all(job.args.get(key) == value for key, value in arguments.items())]
 
     async def assert_enqueued(self, task: Task[..., Any, Any] | str, **arguments: Any) -> JobHandle[Any]:
         """The newest job of `task` with these arguments. Raises AssertionError, listing all jobs, if there is none."""

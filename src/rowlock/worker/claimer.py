@@ -186,7 +186,7 @@ class Claimer:
                     await self._claim_sourced(action)
                 case Look():
                     sightings = await self._store.run(sourced_claim.look(action.ranges))
-                    self.plan.saw(action, sightings, time.monotonic())
+                    self.plan.sources.saw(action.ranges, sightings, action.began, time.monotonic())
                 case Peek():
                     ready, due = await self._store.run(claim.peek(action.served))
                     self.plan.peeked(ready, due, time.monotonic())
@@ -271,7 +271,7 @@ class Claimer:
 
     async def _set_idle(self, idle: bool) -> None:
         self.plan.set_idle(idle)
-        if not self.plan.can_be_woken:
+        if not self.plan.settings.wakeups:
             return
         try:
             await self._registration.set_idle(self._store, idle)

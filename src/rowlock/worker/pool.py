@@ -137,7 +137,7 @@ class WorkerPool:
         if meter is not None:
             store = cast(Store, TimedStore(store, meter))
         self.loops = Loops(store.outage)
-        plan = Plan.of(
+        plan = Plan(
             settings,
             prefetchable=[name for name in tasks if name not in in_process],
             in_process=in_process,

@@ -68,10 +68,9 @@ class Batch:
     async def wait(self, timeout: float | None = None) -> BatchRow:
         """Wait until the batch is over; raises TimeoutError after `timeout` seconds."""
         async with asyncio.timeout(timeout):
-            async for row in self.watch():
-                if row.over:
-                    return row
-        raise AssertionError("unreachable")
+            async for _ in self.watch():
+                pass
+        return self.record
 
     async def seal(self) -> None:
         """Seal the batch: from now on only its own jobs may add jobs. The end of `async with app.batch(…)` does

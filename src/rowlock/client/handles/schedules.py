@@ -110,10 +110,9 @@ class Schedules:
             options = dict(given)
             tasks = [options.pop(key) for key in ("task", "handler_name") if key in options]
             try:
-                if len(tasks) > 1:
-                    with naming(wanted):
-                        raise InvalidArguments("give task or handler_name, not both")
                 with naming(wanted):
+                    if len(tasks) > 1:
+                        raise InvalidArguments("give task or handler_name, not both")
                     task = await find(tasks[0], options.get("source"))
                 found.append(schedule_of(self._app, wanted, task, options))
             except InvalidArguments as error:

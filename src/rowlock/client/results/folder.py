@@ -15,6 +15,8 @@ from rowlock.client.results.results import INVALID_PATH, Content, OutsideOfFolde
 from rowlock.core.errors import Permanent
 from rowlock.store.engine.ids import valid_id
 
+CHUNK = 1 << 18  # bytes that are read at a time
+
 
 class ResultFolder(Results):
     def _put(self, written: Path, uri: str, checksum: str, found: os.stat_result) -> bool:
@@ -33,7 +35,7 @@ class ResultFolder(Results):
     @contextlib.contextmanager
     def content(self, uri: str) -> Iterator[Content]:
         with self.opened(uri) as file:
-            yield FileContent(file)
+            yield Content(os.fstat(file).st_size, CHUNK, lambda at, length: os.pread(file, length, at))
 
     @contextlib.contextmanager
     def opened(self, uri: str) -> Iterator[int]:
@@ -82,18 +84,6 @@ class ResultFolder(Results):
             shutil.rmtree(self.path / job_id / attempt, ignore_errors=True)
             with contextlib.suppress(OSError):  # not empty: another attempt has a file
                 os.rmdir(self.path / job_id)
-
-
-class FileContent:
-    """A local file, by its descriptor."""
-
-    chunk = 1 << 18
-
-    def __init__(self, file: int) -> None:
-        self._file, self.size = file, os.fstat(file).st_size
-
-    def read(self, at: int, length: int) -> bytes:
-        return os.pread(self._file, length, at)
 
 
 def _open(stack: contextlib.ExitStack, path: str | Path, flags: int, at: int | None = None) -> int:

@@ -21,7 +21,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
-from rowlock.client.results.results import OutsideOfFolder, Results, plain_parts
+from rowlock.client.results.results import Content, OutsideOfFolder, Results, plain_parts
 from rowlock.core.errors import ConfigError, ResultsUnavailable
 from rowlock.store.engine.ids import valid_id
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rowlock.core.config import ResultSettings
 
 WHOLE_BYTES = 16_000_000  # up to here a file is uploaded in one request, on condition that there is no such object
+CHUNK = 1 << 22  # bytes that one request reads
 RETRIES: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 
 
@@ -80,11 +81,16 @@ class ResultObjects(Results):
         return f"sha256:{digest.hexdigest()}"
 
     @contextmanager
-    def content(self, uri: str) -> Iterator[ObjectContent]:
+    def content(self, uri: str) -> Iterator[Content]:
         key = "/".join(plain_parts(uri))
         with _reaching("read"):
             size = obstore.head(self._store, key)["size"]
-        yield ObjectContent(self._store, key, size)
+
+        def read(at: int, length: int) -> bytes:
+            with _reaching("read"):
+                return bytes(obstore.get_range(self._store, key, start=at, length=length))
+
+        yield Content(size, CHUNK, read)
 
     def signed_url(self, uri: str) -> str | None:
         if self._signed_seconds is None:
@@ -112,19 +118,6 @@ class ResultObjects(Results):
         with _reaching("remove"), suppress(FileNotFoundError):  # another worker was quicker
             if paths:
                 obstore.delete(self._store, list(paths))
-
-
-class ObjectContent:
-    """An object, read in ranges."""
-
-    chunk = 1 << 22
-
-    def __init__(self, store: ObjectStore, key: str, size: int) -> None:
-        self._store, self._key, self.size = store, key, size
-
-    def read(self, at: int, length: int) -> bytes:
-        with _reaching("read"):
-            return bytes(obstore.get_range(self._store, self._key, start=at, length=length))
 
 
 def open_bucket(settings: ResultSettings, scratch: str) -> ResultObjects:

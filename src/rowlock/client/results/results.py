@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from rowlock.core.errors import InvalidArguments, Permanent
 
@@ -43,26 +43,16 @@ class Published(NamedTuple):
     checksum: str  # sha256: and hex
 
 
-class Partial(NamedTuple):
-    """The private folder of an attempt."""
-
-    name: str
-    job_id: str
-    token: str
-
-
 class OutsideOfFolder(Exception):
     """A path does not lead to a regular file below the folder, or goes through a symbolic link."""
 
 
-class Content(Protocol):
+class Content(NamedTuple):
     """A result's file that is open for reading."""
 
     size: int
     chunk: int  # how much to read at a time
-
-    def read(self, at: int, length: int) -> bytes:
-        """Bytes from a place on; fewer only at the end."""
+    read: Callable[[int, int], bytes]  # (from which byte on, how many); fewer only at the end
 
 
 class Results(ABC):
@@ -86,7 +76,7 @@ class Results(ABC):
                 f"result_file takes a plain file name of up to 200 characters and {NAME_BYTES} bytes of UTF-8,"
                 f" and not {PARTIAL!r}: {name!r:.250}"
             )
-        folder = self.path / PARTIAL / _attempt(job_id, attempt, token)
+        folder = self._private(job_id, attempt, token)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder / name
 
@@ -145,25 +135,25 @@ class Results(ABC):
             os.fsync(file.fileno())
         return f"sha256:{digest.hexdigest()}", found
 
-    def discard(self, job_id: str, attempt: int, token: str) -> None:
+    def discard(self, job_id: str, attempt: int | str, token: str) -> None:
         """Remove what an attempt has written in private."""
-        shutil.rmtree(self.path / PARTIAL / _attempt(job_id, attempt, token), ignore_errors=True)
+        shutil.rmtree(self._private(job_id, attempt, token), ignore_errors=True)
 
-    def partial_older_than(self, seconds: float) -> list[Partial]:
-        """The private folders that were made more than `seconds` seconds ago. Their attempts may still run: a file that
-        is written for hours does not change the time of its folder."""
-        found: list[Partial] = []
+    def _private(self, job_id: str, attempt: int | str, token: str) -> Path:
+        return self.path / PARTIAL / f"{job_id}.{attempt}.{token}"
+
+    def partial_older_than(self, seconds: float) -> list[tuple[str, str, str]]:
+        """The attempts (job, number, token) whose private folders were made more than `seconds` seconds ago. They may
+        still run: a file that is written for hours does not change the time of its folder."""
+        found: list[tuple[str, str, str]] = []
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path / PARTIAL) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):  # its attempt has ended meanwhile
                     if entry.stat(follow_symlinks=False).st_mtime < time.time() - seconds:
                         job_id, _, rest = entry.name.partition(".")
-                        found.append(Partial(entry.name, job_id, rest.partition(".")[2]))
+                        attempt, _, token = rest.partition(".")
+                        found.append((job_id, attempt, token))
         return found
-
-    def remove_partial(self, folder: Partial) -> None:
-        """Remove what an attempt that is over has written in private."""
-        shutil.rmtree(self.path / PARTIAL / folder.name, ignore_errors=True)
 
 
 def plain_parts(uri: str) -> list[str]:
@@ -178,7 +168,3 @@ def _can_be_downloaded(name: str) -> bool:
     """Whether this is one part of a path that `plain_parts` lets through, and that a file can have."""
     plain = name not in ("", ".", "..", PARTIAL) and "/" not in name and "\\" not in name and name.isprintable()
     return plain and len(name) <= 200 and len(name.encode()) <= NAME_BYTES
-
-
-def _attempt(job_id: str, attempt: int, token: str) -> str:
-    return f"{job_id}.{attempt}.{token}"

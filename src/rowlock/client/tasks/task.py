@@ -60,7 +60,11 @@ class Task(Generic[P, R, C]):
         self.__doc__, self.__name__ = function.__doc__, getattr(function, "__name__", name)
         self.__module__, self.__wrapped__ = function.__module__, function
         self.is_async = inspect.iscoroutinefunction(function)
-        self.runs_in = _place_to_run(name, function, options.runs_in)
+        self.runs_in: RunsIn = options.runs_in or ("async" if self.is_async else "thread")
+        if self.runs_in == "async" and not self.is_async:
+            raise InvalidArguments(f"task {name!r} is a plain function; use runs_in='thread' or 'process'")
+        if self.runs_in == "thread" and self.is_async:
+            raise InvalidArguments(f"task {name!r} is async; use runs_in='async' or 'process'")
         self.takes_context = _takes_context(function)
         self.arguments = RawArguments(name) if raw else Arguments(name, function, self.takes_context)
         self.result_type: ResultType = None if raw else _result_type(function)
@@ -247,10 +251,8 @@ class Task(Generic[P, R, C]):
             self._check_enqueueable()
         text, given = self.arguments.pack(args, kwargs), self._given
         new = _child(self._shared or self.shared(), parent or parent_in(self.app))
-        source = given.get("source", self.options.source)  # as `_source`, without a call for each enqueue
-        if callable(source):
-            found = derived_source(self.name, source, self.arguments.with_defaults(text))
-            new = dataclasses.replace(new, source=found)
+        if callable(given.get("source", self.options.source)):  # as `_source`, without a call for each enqueue
+            new = dataclasses.replace(new, source=self.source_for(text))
         if not given:
             return NewRow("", text, None, new.source), new
         key = given.get("key")
@@ -258,7 +260,11 @@ class Task(Generic[P, R, C]):
             key = derived_key(self.name, key, self.arguments.with_defaults(text))
         elif key is not None:
             key = key_text(key)
-        return NewRow(_chosen_id(given), text, key, new.source), new
+        wanted = given.get("job_id")
+        job_id = "" if wanted is None else valid_id(wanted)
+        if job_id is None:
+            raise InvalidArguments(f"job_id must be a UUID, not {wanted!r} (uuid.uuid5 makes one from any name)")
+        return NewRow(job_id, text, key, new.source), new
 
     def shared(self) -> NewJob:
         """The options that all jobs of this task share. A source that is derived from the arguments is None here."""
@@ -297,9 +303,7 @@ class Task(Generic[P, R, C]):
     def source_for(self, text: str) -> str | None:
         """The source of a job whose arguments are this JSON text."""
         source = self._source
-        if callable(source):
-            return derived_source(self.name, source, self.arguments.with_defaults(text))
-        return source  # type: ignore[no-any-return]
+        return derived_source(self.name, source, self.arguments.with_defaults(text)) if callable(source) else source
 
 
 def _child(new: NewJob, parent: str | None) -> NewJob:
@@ -316,17 +320,6 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     return is_context or (parameters[0].name == "ctx" and annotation is inspect.Parameter.empty)
 
 
-def _place_to_run(name: str, function: Callable[..., Any], wanted: RunsIn | None) -> RunsIn:
-    """Where the function of task `name` runs: where its options want it, else by its kind."""
-    is_async = inspect.iscoroutinefunction(function)
-    place: RunsIn = wanted or ("async" if is_async else "thread")
-    if place == "async" and not is_async:
-        raise InvalidArguments(f"task {name!r} is a plain function; use runs_in='thread' or 'process'")
-    if place == "thread" and is_async:
-        raise InvalidArguments(f"task {name!r} is async; use runs_in='async' or 'process'")
-    return place
-
-
 def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
     """Converts a stored JSON result to the annotated return type; None if JSON values need no conversion."""
     annotation = hints_of(function).get("return", Any)
@@ -336,16 +329,6 @@ def _result_type(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
         return TypeAdapter(annotation)
     except Exception:  # not a type that pydantic knows: the JSON value is returned as it is
         return None
-
-
-def _chosen_id(given: Mapping[str, Any]) -> str:
-    """The id that `using` gave to a job; empty if it gave none."""
-    wanted = given.get("job_id")
-    if wanted is None:
-        return ""
-    if (job_id := valid_id(wanted)) is None:
-        raise InvalidArguments(f"job_id must be a UUID, not {wanted!r} (uuid.uuid5 makes one from any name)")
-    return job_id
 
 
 def _is_one_insert(row: NewRow, new: NewJob) -> bool:

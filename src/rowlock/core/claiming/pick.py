@@ -16,7 +16,7 @@ from rowlock.core.claiming.ranges import PLAIN, Position, position_of
 from rowlock.core.job import Claimed
 from rowlock.core.sources.admission import UNLIMITED, class_of
 
-_priority = attrgetter("priority")
+_priority, _age = attrgetter("priority"), attrgetter("id")
 
 
 class Found(NamedTuple):
@@ -75,10 +75,6 @@ def in_turn(jobs: Sequence[Claimed], order: Sequence[str]) -> list[Claimed]:
         turns += waiting.values()  # they are claimed, so that each of them must start
         dealt += [job for one_each in zip_longest(*turns) for job in one_each if job is not None]
     return dealt
-
-
-def _age(job: Found) -> str:
-    return job.id
 
 
 def _open(source: str, left: Mapping[str, int], class_left: Mapping[str, int]) -> bool:

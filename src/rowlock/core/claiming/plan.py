@@ -28,7 +28,7 @@ from rowlock.core.claiming.actions import (
     Sleep,
     Tasks,
 )
-from rowlock.core.claiming.ranges import Range, Ranges, Sighting
+from rowlock.core.claiming.ranges import Range, Ranges
 from rowlock.core.claiming.survey import JOBS_A_TURN, MANY_SLOTS, SeenSources
 from rowlock.core.config import WorkerSettings
 from rowlock.core.job import MAX_PRIORITY, Claimed
@@ -44,14 +44,11 @@ NO_PLAIN_SECONDS = 0.1  # a claim with sources that found no jobs without one do
 class Plan:
     """What one worker knows about its claims. Times are of one monotonic clock, `wall` is the time of day."""
 
-    queues: Sequence[str]
+    settings: WorkerSettings
     prefetchable: Sequence[str]  # tasks whose jobs may be claimed ahead of a free slot
     in_process: Sequence[str]  # tasks that run in a child process: claimed for free slots only
-    batch: int
-    poll_seconds: float
-    can_be_woken: bool
     parallel: bool  # the database runs several writes side by side
-    jitter: Callable[[], float]  # from 0 to 1
+    jitter: Callable[[], float] = random.random  # from 0 to 1
     idle: bool = False  # the database says that this worker is idle, so that an enqueue wakes it
     sources: SeenSources = field(init=False)
     ranges: dict[Tasks, Ranges] = field(init=False)
@@ -75,30 +72,14 @@ class Plan:
     _marks: deque[tuple[float, int]] = field(default_factory=deque)  # (when, how many had returned), at each decision
     _seconds: float = 1.0  # moving average of the run time; counts as slow until attempts have returned
 
-    @classmethod
-    def of(
-        cls, settings: WorkerSettings, *, prefetchable: Sequence[str], in_process: Sequence[str], parallel: bool
-    ) -> Plan:
-        """The plan of a worker with these settings."""
-        return cls(
-            settings.queues,
-            prefetchable,
-            in_process,
-            batch=settings.claim_batch_size,
-            poll_seconds=settings.poll_interval_seconds,
-            can_be_woken=settings.wakeups,
-            parallel=parallel,
-            jitter=random.random,
-        )
-
     def __post_init__(self) -> None:
         names: dict[Tasks, Sequence[str]] = {
             "every": [*self.prefetchable, *self.in_process],
             "prefetchable": self.prefetchable,
             "in_process": self.in_process,
         }
-        self.ranges = {tasks: Ranges(self.queues, listed) for tasks, listed in names.items()}
-        self.sources = SeenSources(self.ranges["every"].served, self.poll_seconds)
+        self.ranges = {tasks: Ranges(self.settings.queues, listed) for tasks, listed in names.items()}
+        self.sources = SeenSources(self.ranges["every"].served, self.settings.poll_interval_seconds)
 
     # --- what is reported
 
@@ -143,11 +124,11 @@ class Plan:
         if not self.idle:
             return SetIdle(True)
         if self._poll_at == math.inf:
-            self._poll_at = now + (self.repolls[0] if self.repolls else self.poll_seconds * (0.9 + 0.1 * self.jitter()))
             if self.repolls:
-                self.repolls.pop(0)
+                self._poll_at = now + self.repolls.pop(0)
                 self.sources.woken(now)
             else:
+                self._poll_at = now + self.settings.poll_interval_seconds * (0.9 + 0.1 * self.jitter())
                 self.drained, self._resting = self._will_be_woken, True
                 self._promote_at = promote_at = min(promote_at, self._poll_at)  # so that one waking serves both
         return Sleep(min(self._poll_at, self._front_at, promote_at, self.sources.next_at(now)))
@@ -155,14 +136,14 @@ class Plan:
     @property
     def _will_be_woken(self) -> bool:
         """Whether a wake-up comes for the next job: the worker is announced, and has polled since."""
-        return self.can_be_woken and self.idle and not self.repolls and not self._passed_over
+        return self.settings.wakeups and self.idle and not self.repolls and not self._passed_over
 
     def _next_claim(self, slots: Fill, room: int, now: float) -> Action | None:
         """The next claim or look. Jobs with a source come first if some are known, because they may have a better
         priority; else last, so that no job waits for a look. The looks of a long survey alternate with claims of jobs
         without a source, except while a source is known to be open, or may be soon: such a claim asks for every
         priority, and would start jobs of a worse one. A claim with sources serves both in their order."""
-        free = min(slots.free - slots.waiting, self.batch)
+        free = min(slots.free - slots.waiting, self.settings.claim_batch_size)
         alternates = self.sources.surveying and not self.sources.begins and not self.sources.has_open(now)
         sourced_first = self.sources.waiting and not (alternates and self._looked_last)
         if sourced_first and (action := self._next_sourced(free, now)) is not None:
@@ -226,9 +207,9 @@ class Plan:
         self.prefetch = 0 if starved or self._seconds > PREFETCH_SECONDS else lately
         if self.prefetch and slots.waiting > self.prefetch // 2:
             return 0  # one claim for many jobs costs less than many small claims
-        if slots.unsettled > 4 * self.batch:
+        if slots.unsettled > 4 * self.settings.claim_batch_size:
             return 0  # the database writes outcomes more slowly than attempts end
-        return min(slots.free + self.prefetch - slots.waiting, self.batch)
+        return min(slots.free + self.prefetch - slots.waiting, self.settings.claim_batch_size)
 
     def _returned_lately(self, now: float) -> int:
         """Attempts that returned within the last 100 ms, or since the last decision if that was longer ago."""
@@ -269,10 +250,6 @@ class Plan:
             if not claim.front:  # a job with an old id may wait for a claim from the front
                 self._front_at = min(self._front_at, self.ranges[claim.tasks].front_due)
         return more
-
-    def saw(self, look: Look, sightings: Sequence[Sighting], now: float) -> None:
-        """Note what a look has shown."""
-        self.sources.saw(look.ranges, sightings, look.began, now)
 
     def claimed_sourced(self, claim: ClaimSourced, results: Sequence[ClaimResult], now: float) -> None:
         """Note the results of a claim of jobs with a source, part by part."""

@@ -18,10 +18,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from rowlock.core.job import MAX_PRIORITY, MIN_PRIORITY, Claimed
 from rowlock.core.sources.admission import Gate
+
+if TYPE_CHECKING:
+    from rowlock.core.claiming.pick import Found
 
 NO_ID = "00000000-0000-0000-0000-000000000000"
 FRONT_SECONDS = 1.0  # longest time between two claims from the front
@@ -84,20 +87,7 @@ class Range(NamedTuple):
     most: int = 1_000_000
 
 
-class HasPosition(Protocol):
-    """A job that was found or claimed."""
-
-    @property
-    def queue(self) -> str: ...
-    @property
-    def task(self) -> str: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def source(self) -> str | None: ...
-
-
-def position_of(job: HasPosition) -> Position:
+def position_of(job: Found | Claimed) -> Position:
     return Position(job.queue, job.task, job.priority, job.source or PLAIN)
 
 

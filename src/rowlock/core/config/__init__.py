@@ -4,22 +4,14 @@ Every mistake is a ConfigError of one line: key, value, where it was set, what i
 have the records; `load` reads, merges and words the mistakes.
 """
 
-from rowlock.core.config.load import OTHER_VARIABLES as OTHER_VARIABLES
-from rowlock.core.config.load import VARIABLES as VARIABLES
-from rowlock.core.config.load import Given as Given
 from rowlock.core.config.load import change_worker as change_worker
 from rowlock.core.config.load import load_settings as load_settings
-from rowlock.core.config.sections import KEYS as KEYS
-from rowlock.core.config.sections import SECTIONS as SECTIONS
 from rowlock.core.config.sections import AlertSettings as AlertSettings
 from rowlock.core.config.sections import ApiSettings as ApiSettings
 from rowlock.core.config.sections import JwtSettings as JwtSettings
 from rowlock.core.config.sections import RedisSettings as RedisSettings
 from rowlock.core.config.sections import ResultSettings as ResultSettings
-from rowlock.core.config.sections import RetentionSettings as RetentionSettings
 from rowlock.core.config.sections import SentrySettings as SentrySettings
 from rowlock.core.config.sections import Settings as Settings
-from rowlock.core.config.sections import TraceSettings as TraceSettings
-from rowlock.core.config.sections import TransactionSettings as TransactionSettings
 from rowlock.core.config.sections import WebhookSettings as WebhookSettings
 from rowlock.core.config.sections import WorkerSettings as WorkerSettings

@@ -16,12 +16,8 @@ from rowlock.core.errors import ConfigError
 
 VARIABLES = {"ROWLOCK_" + key.replace(".", "__").upper(): key for key in KEYS if key != "database"}
 VARIABLES["ROWLOCK_DATABASE_URL"] = "database"
-OTHER_VARIABLES = {
-    "ROWLOCK_CONFIG",
-    "ROWLOCK_DEBUG",
-    "ROWLOCK_LOG_FORMAT",
-    "ROWLOCK_LOG_LEVEL",
-}  # no settings: the command line reads these itself
+# No settings: the command line reads these itself.
+OTHER_VARIABLES = {"ROWLOCK_CONFIG", "ROWLOCK_DEBUG", "ROWLOCK_LOG_FORMAT", "ROWLOCK_LOG_LEVEL"}
 # Kubernetes sets such variables in every pod for each Service; a Service called rowlock must not stop all workers.
 _SERVICE = re.compile(r"ROWLOCK_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 _VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_]\w*)(:-(?P<default>[^}]*))?\}")  # in the file
@@ -42,12 +38,12 @@ Flat = dict[str, Given]
 def load_settings(
     *,
     file_text: str | None = None,
-    file_name: str | None = None,
+    file_name: str = "config file",
     env: Mapping[str, str],
     flags: Mapping[str, Any],
 ) -> Settings:
     """Flags (by dotted key; None counts as absent) over ROWLOCK_… variables over a YAML file over defaults."""
-    from_file = {} if file_text is None else dict(values_in(file_text, file_name or "config file", env))
+    from_file = {} if file_text is None else dict(values_in(file_text, file_name, env))
     return _settings(from_file | dict(_environment(env)) | dict(_flags(flags)))
 
 

@@ -53,10 +53,7 @@ def names(value: object) -> object:
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
-        try:
-            return json.loads(value)
-        except ValueError:
-            raise ValueError("must be a JSON list, or names with commas between them") from None
+        return from_json(value, "a JSON list, or names with commas between them")
     return [name.strip() for name in value.split(",")]
 
 
@@ -87,14 +84,14 @@ def time_zone(name: str) -> str:
     return name
 
 
-def from_json(value: object, example: str) -> object:
+def from_json(value: object, wanted: str) -> object:
     """`value`, parsed as JSON if it is text: an environment variable cannot hold a mapping in another way."""
     if not isinstance(value, str):
         return value
     try:
         return json.loads(value)
     except ValueError:
-        raise ValueError(f"must be JSON such as {example}") from None
+        raise ValueError(f"must be {wanted}") from None
 
 
 DOTTED = r"[^\W\d]\w*(\.[^\W\d]\w*)*"
@@ -136,7 +133,7 @@ class JwtSettings(Section):
 
 
 def _mapping(value: object) -> object:
-    return from_json(value, '{"enabled": true}')
+    return from_json(value, 'JSON such as {"enabled": true}')
 
 
 class WebhookSettings(Section):
@@ -146,9 +143,8 @@ class WebhookSettings(Section):
     enabled: bool = False
     hosts: List = ()  # that may be called, also *.example.com; if empty: all public hosts
     allow_private: bool = False  # also call loopback and private addresses: for tests only
-    queue: str = Field(
-        default="default", min_length=1, max_length=200
-    )  # of the jobs that send; a worker with these settings must serve it
+    # Of the jobs that send; a worker with these settings must serve it.
+    queue: Annotated[str, Field(min_length=1, max_length=200)] = "default"
     max_attempts: Count = 12
     retry_seconds: Seconds = 5  # before the second attempt; doubled for each further one, up to six hours
     timeout_seconds: Seconds = 15  # of one attempt
@@ -199,9 +195,7 @@ class WorkerSettings(Section):
     queues: Names = ("default",)  # to claim jobs from
     wakeups: bool = True  # new jobs wake idle workers; false: idle workers only poll
     metrics_port: Port | None = None  # for /metrics, /livez and /readyz; with processes, each gets the next port
-    metrics_host: str = Field(
-        default="127.0.0.1", min_length=1, max_length=255
-    )  # metrics_port listens there, without a login
+    metrics_host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"  # without a login
 
     @field_validator("lease_seconds")
     @classmethod
@@ -223,7 +217,7 @@ class WorkerSettings(Section):
 
 def _policies(value: object) -> object:
     """Settings of sources and source classes, by name: checked, and kept as they were written."""
-    value = from_json(value, '{"api:ebay": {"rate": "30/min"}}')
+    value = from_json(value, 'JSON such as {"api:ebay": {"rate": "30/min"}}')
     if not isinstance(value, dict):
         raise ValueError("must be a mapping of sources, such as api:ebay, to their settings")
     policies: dict[str, dict[str, object]] = {}
@@ -240,7 +234,7 @@ def _policies(value: object) -> object:
 def _schedules(value: object) -> object:
     """Schedules by name. Their rules are checked one by one when a dispatcher starts, so that a wrong rule stops
     neither a worker nor another schedule."""
-    value = from_json(value, '{"nightly": {"task": "report", "cron": "0 3 * * *"}}')
+    value = from_json(value, 'JSON such as {"nightly": {"task": "report", "cron": "0 3 * * *"}}')
     if not isinstance(value, dict):
         raise ValueError("must be a mapping of schedules, such as nightly, to their task and rule")
     for name, given in value.items():
@@ -302,7 +296,7 @@ class RedisSettings(Section):
 
 def _rules(value: object) -> object:
     """Alert rules by name: checked, and kept as they were written."""
-    value = from_json(value, '{"hanging": {"when": "running_seconds"}}')
+    value = from_json(value, 'JSON such as {"hanging": {"when": "running_seconds"}}')
     parse_rules(value)
     return value
 
@@ -311,9 +305,8 @@ class AlertSettings(Section):
     """Alerts for operators: the rules, and where messages go. Without rules, nothing is checked."""
 
     rules: Annotated[dict[str, dict[str, Any]], Before(_rules)] = Field(default_factory=dict)
-    check_seconds: Annotated[float, Before(seconds), Field(gt=0, le=3600, allow_inf_nan=False)] = (
-        15  # between two checks
-    )
+    # Between two checks.
+    check_seconds: Annotated[float, Before(seconds), Field(gt=0, le=3600, allow_inf_nan=False)] = 15
     repeat_seconds: Annotated[float, Before(seconds), Field(ge=1, le=30 * DAY, allow_inf_nan=False)] = 3600
     webhook_url: Annotated[str, matching("https?://[^/]", "must be an http or https URL")] | None = Field(
         default=None, repr=False

@@ -102,8 +102,7 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a schedule gives to its jobs, by field. Everything that no schedule has is refused by name."""
     jobs = names_in("schedule")
     known = (*RULE_OPTIONS, *jobs, *SYNONYMS)
-    unknown = [key for key in given if key not in known]
-    if unknown:
+    if unknown := [key for key in given if key not in known]:
         raise InvalidArguments(f"no option {unknown[0]!r}; there are {', '.join(known)}")
     for other, one in SYNONYMS.items():
         if given.get(one) is not None and given.get(other) is not None:
@@ -162,9 +161,8 @@ def _edge(value: Any, what: str) -> datetime | None:
 
 def _rule(given: Mapping[str, Any]) -> Rule:
     """Exactly one of `rule`, `cron`, `every` and `at`."""
-    from rowlock.core.schedules.rule import (
-        parse_rule,  # here, because it is slow to import, and most programs have no schedules
-    )
+    # Here, because it is slow to import, and most programs have no schedules.
+    from rowlock.core.schedules.rule import parse_rule
 
     ways = [key for key in ("rule", "cron", "every", "at") if given.get(key) is not None]
     if len(ways) != 1:

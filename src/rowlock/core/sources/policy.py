@@ -79,14 +79,12 @@ def check_policy(name: str, changes: dict[str, object]) -> dict[str, float | int
     return checked
 
 
-def _limit(what: str, value: object, least: int = 0) -> int:
-    if value == "unlimited" and least == 0:
-        return UNLIMITED
-    return whole(value, what, least)
+def _limit(what: str, value: object) -> int:
+    return UNLIMITED if value == "unlimited" else whole(value, what, 0)
 
 
 def _from_one(what: str, value: object) -> int:
-    return _limit(what, value, 1)
+    return whole(value, what, 1)
 
 
 def _rate(what: str, value: object) -> float:

@@ -25,7 +25,9 @@ log = logging.getLogger("rowlock.store")
 class Forkable(Protocol):
     """An object that is told of forks."""
 
-    def before_fork(self) -> None: ...
+    def before_fork(self) -> None:
+        return  # most have nothing to do in the parent
+
     def after_fork(self, child: bool) -> None: ...
 
 

@@ -20,7 +20,7 @@ ENQUEUE_PARTS = (
     "_take_keys", "_join_batch", "_enqueue", "_job_row",
 )  # fmt: skip
 SETTLE_PARTS = (
-    "_cut", "_delay", "_readable", "_decide", "_draw", "_has_long_number", "_without_foreign", "_read_follow_up",
+    "_cut", "_delay", "_readable", "_decide", "_draw", "_has_long_number", "_read_follow_up",
     "_add_follow_up", "_end_batches", "_finish", "_tell_end",
     "_make_sources",
     "_tell_sources", "_settle", "_why_not", "_lease_part", "_elements", "_seconds", "_plain_end",

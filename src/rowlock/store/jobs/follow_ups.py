@@ -12,7 +12,6 @@ import logging
 from typing import Any
 
 from rowlock.core.job import Claimed, NewJob
-from rowlock.core.option_checks import task_name
 from rowlock.core.options import of_follow_up
 from rowlock.core.policy import Transition
 from rowlock.core.states import State
@@ -93,7 +92,6 @@ def _finished(job: Claimed, transition: Transition) -> str:
 def _follow_up(found: Any, inherited: dict[str, Any], args: str) -> New:
     """The follow-up job; it may have follow-ups itself. It is a child of the job that it follows, and belongs to its
     trace."""
-    task = task_name(found["task"], "the task of a follow-up")
-    given = of_follow_up({name: value for name, value in found.items() if name not in ("task", "bare")})
+    given = of_follow_up(found)
     # `bare`: the task takes no argument.
-    return new_id(), "{}" if found.get("bare") is True else args, NewJob(task, **inherited | given)
+    return new_id(), "{}" if found.get("bare") is True else args, NewJob(found["task"], **inherited | given)

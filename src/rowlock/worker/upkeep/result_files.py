@@ -49,12 +49,12 @@ class ResultTidy:
 
     async def _remove_abandoned(self) -> None:
         """Remove the private files of attempts whose lease does not hold any more."""
-        for folder in await self._results.run(self._results.partial_older_than, self._abandoned):
+        for job_id, attempt, token in await self._results.run(self._results.partial_older_than, self._abandoned):
             held: dict[str, bool] = {}
-            if valid_id(folder.job_id) and valid_id(folder.token):
-                held = await self._store.run(leases.held([(folder.job_id, folder.token)]))
+            if valid_id(job_id) and valid_id(token):
+                held = await self._store.run(leases.held([(job_id, token)]))
             if not held:
-                await self._results.run(self._results.remove_partial, folder)
+                await self._results.run(self._results.discard, job_id, attempt, token)
 
     def _next(self) -> dict[str, list[str]]:
         """The next jobs, and what their attempts have published."""

@@ -429,7 +429,7 @@ END;
 $$;
 
 -- Check a follow-up (on_success, on_dead) and return it as a job stores it. Given by name alone, it gets the options
--- that its task's worker registered. core/options.py: checked_follow_up.
+-- that its task's worker registered. core/options.py: of_follow_up.
 CREATE OR REPLACE FUNCTION rowlock._follow_up(doing text, option text, value jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

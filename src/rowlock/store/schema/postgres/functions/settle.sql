@@ -702,7 +702,7 @@ $$;
 -- A stored follow-up with the options of its job, checked; NULL, with a warning, if it can't be understood: another
 -- program wrote it, and the job must end all the same. A follow-up without options gets those that its task's worker
 -- registered. Only what is wrong with the stored text is caught (nesting that is too deep is, a missing right or lock
--- is not). store/jobs/follow_ups.py: _with_task_options.
+-- is not). store/jobs/follow_ups.py: _with_task_options; core/options.py: of_follow_up.
 CREATE OR REPLACE FUNCTION rowlock._read_follow_up(stored json, args json, ended text) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -711,6 +711,8 @@ BEGIN
     o := CAST(stored AS jsonb);
     IF jsonb_typeof(o) <> 'object' OR jsonb_typeof(o -> 'task') IS DISTINCT FROM 'string' THEN
         PERFORM rowlock._refuse('enqueue: it names no task', 'Store {"task": "name"}.');
+    ELSIF jsonb_strip_nulls(o) ?| ARRAY['batch_id', 'unique', 'window', 'parent_id'] THEN
+        PERFORM rowlock._refuse('enqueue: it has an option that no follow-up has', 'Leave that option out.');
     ELSIF rowlock._has_long_number(args) THEN
         PERFORM rowlock._refuse('enqueue: it would be given a number of more than 4300 digits', 'Give it as text.');
     END IF;
@@ -718,30 +720,12 @@ BEGIN
     IF o - 'task' - 'bare' = '{}' THEN
         o := coalesce((SELECT CAST(t.options AS jsonb) FROM rowlock.tasks t WHERE t.name = o ->> 'task'), '{}') || o;
     END IF;
-    o := rowlock._without_foreign(o);
     RETURN rowlock._options('enqueue', o - 'task' - 'bare')
         || jsonb_build_object('task', o -> 'task', 'bare', coalesce(o -> 'bare' = 'true', FALSE));
 EXCEPTION WHEN data_exception OR program_limit_exceeded OR statement_too_complex
             OR SQLSTATE 'RL001' OR SQLSTATE 'RL002' OR SQLSTATE 'RL003' THEN
     RAISE WARNING 'rowlock: % has a follow-up that cannot be understood, and gets none: %', ended, SQLERRM;
     RETURN NULL;
-END;
-$$;
-
--- A stored follow-up without the options that it can't have, and the same for those nested in it: other programs may
--- store them. core/options.py: of_follow_up.
-CREATE OR REPLACE FUNCTION rowlock._without_foreign(stored jsonb) RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    kept jsonb := stored - ARRAY['batch_id', 'unique', 'window', 'parent_id'];
-    way  text;
-BEGIN
-    FOREACH way IN ARRAY ARRAY['on_success', 'on_dead'] LOOP
-        IF jsonb_typeof(kept -> way) = 'object' THEN
-            kept := kept || jsonb_build_object(way, rowlock._without_foreign(kept -> way));
-        END IF;
-    END LOOP;
-    RETURN kept;
 END;
 $$;
 
