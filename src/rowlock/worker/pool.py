@@ -10,6 +10,8 @@ import asyncio
 import logging
 import math
 import multiprocessing
+import random
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rowlock.client.client import Client
 from rowlock.core.claiming.plan import Plan
 from rowlock.core.config import WorkerSettings, change_worker
-from rowlock.core.errors import NotAllowed, StoreUnavailable, needs
+from rowlock.core.errors import NotAllowed, StoreError, StoreUnavailable, needs
 from rowlock.health.sender import Alerts
 from rowlock.signals.endpoint import Endpoint
 from rowlock.signals.events import Watcher, Watchers
@@ -38,12 +40,10 @@ from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.claimer import Claimer, WorkerClaims
-from rowlock.worker.health import Vitals, show
 from rowlock.worker.loops import Loops
 from rowlock.worker.processes.children import Children
 from rowlock.worker.registration import Registration, worker_id
 from rowlock.worker.settler import BatchMarks, Settler
-from rowlock.worker.shutdown import Shutdown
 from rowlock.worker.upkeep.checks import Lookout
 from rowlock.worker.upkeep.heartbeat import Heart
 from rowlock.worker.upkeep.result_files import ResultTidy
@@ -55,6 +55,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("rowlock.worker")
 
 LINES_SECONDS = 1.0  # for the log lines of jobs that are not yet written when a worker stops
+LEAVE_SECONDS = 1.0  # for attempts that were asked to stop at the end of a shutdown's grace
+CLAIM_SECONDS = 10.0  # at most, for a claim that is under way when the worker stops
 START_TRIES, START_SECONDS = 5, 0.2  # of a worker whose connection breaks while it starts; the delay grows
 
 
@@ -65,6 +67,8 @@ class WorkerPool:
         self.settings = change_worker(app.settings.worker, dict(config or {}) | changes)
         self.app, self.id = app, worker_id()
         self._started = False
+        self._ending = False
+        self._deadline = math.inf  # until which running attempts may finish, once the worker stops
         self._stopped = asyncio.Event()
         self._asked: asyncio.Task[None] | None = None  # the stop that an operator has asked for
         self._exits = AsyncExitStack()  # what a failed start closes again
@@ -174,10 +178,14 @@ class WorkerPool:
             on_stop=self.asked_to_stop,
         )
         self.sweeper = Sweeper(store, settings, app.keep, self.heart, self.claimer, self.watcher)
-        self._shutdown = Shutdown(self, settings)
         if meter is not None:
-            vitals = Vitals(self.slots, self.heart, settings.lease_seconds)
-            self.endpoint = show(app, settings, meter, vitals, self._exits)
+            for samples in (meter.samples, self.heart.samples):
+                app.meters.append(samples)
+                self._exits.callback(app.meters.remove, samples)
+        if settings.metrics_port is not None:
+            where = settings.metrics_host, settings.metrics_port
+            self.endpoint = Endpoint(*where, app.meters, self.heart.live, self.heart.ready)
+            self._exits.callback(self.endpoint.close)
 
     def _begin(self, claims: bool) -> None:
         """Start the loops: to settle and, with `claims`, to claim and to keep the database tidy."""
@@ -253,17 +261,57 @@ class WorkerPool:
         if not self._started:
             return
         grace = self.settings.shutdown_timeout_seconds if timeout is None else timeout
-        if self._shutdown.begun:
-            self._shutdown.limit(grace)
+        if self._ending:
+            self._limit(grace)
             await self._stopped.wait()
             return
         try:
-            await self._shutdown.run(grace)
+            await self._end_attempts(grace)
             await self._stop_parts()
             await self._exits.aclose()
             log.info("Worker stopped: %s", self.id)
         finally:
             self._stopped.set()
+
+    def _limit(self, grace: float) -> None:
+        """Release the running attempts after these seconds, or earlier if that was the time limit before."""
+        self._deadline = min(self._deadline, time.monotonic() + grace)
+
+    async def _end_attempts(self, grace: float) -> None:
+        """Claim no more, let running attempts finish for `grace` seconds, release the rest, and write every outcome
+        before its lease runs out."""
+        slots = self.slots
+        self._ending, self._deadline = True, time.monotonic() + grace
+        self.claimer.close()
+        slots.closed = True
+        await self.loops.finish("claim", timeout=min(grace, CLAIM_SECONDS))
+        await self._give_back_unstarted(LEAVE_SECONDS)
+        while slots.occupied and time.monotonic() < self._deadline:
+            await asyncio.sleep(0.02)
+        self.stopping.all_now()
+        late = time.monotonic() + LEAVE_SECONDS
+        while slots.occupied and time.monotonic() < late:
+            await asyncio.sleep(0.02)
+        self.stopping.give_up_all()
+        leases_end = time.monotonic() + max(2.0, self.settings.lease_seconds - self.settings.heartbeat_seconds)
+        await self._give_back_unstarted(leases_end - time.monotonic())
+        await self.settler.drain(leases_end - time.monotonic())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.batches.finish()
+
+    async def _give_back_unstarted(self, seconds: float) -> None:
+        """Release jobs that are claimed but not started. A claim whose reply was lost may have claimed jobs: ask
+        the database about it until it answers, or the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.claimer.has_lost_claims:
+                    try:
+                        await self.claimer.adopt_lost_claims()
+                    except StoreError as error:
+                        log.warning("whether a claim that was cut off has taken jobs is not known yet: %s", error)
+                        await asyncio.sleep(random.uniform(0.2, 0.5))
+        self.stopping.give_back_unstarted()
 
     async def _stop_parts(self) -> None:
         """Stop the loops, the heartbeats, and the threads and child processes of the executor."""
@@ -278,13 +326,13 @@ class WorkerPool:
     def hurry(self) -> None:
         """Release the running attempts of a stop that is under way now, without waiting for its timeout."""
         if self._started:
-            self._shutdown.limit(0.0)
+            self._limit(0.0)
 
     def asked_to_stop(self, how: StopHow) -> None:
         """An operator asks this worker to end, after the jobs that it runs or now; each heartbeat says it again."""
         if how == "stop":
             self.hurry()
-        if self._asked is None and not self._shutdown.begun:
+        if self._asked is None and not self._ending:
             ends = "gives them back" if how == "stop" else "ends after them"
             log.info(
                 "an operator asks for a %s: %d jobs run here; takes no more, and %s", how, self.slots.occupied, ends

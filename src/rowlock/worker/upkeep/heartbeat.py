@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from rowlock.client.client import Client
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
+from rowlock.signals.metrics import Sample, Samples
 from rowlock.store import Store, open_store, workers
 from rowlock.store.engine.outage import Outage
 from rowlock.store.jobs import leases
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rowlock.worker")
 
 WARN_SECONDS = 1.0  # that the worker's event loop has not turned
+BLOCKED_SECONDS = 10.0  # an event loop that has not turned for this long is taken for dead
 LOCKED_ROWS = 3  # row locks that are waited for side by side; each takes one of the heart's four connections
 WATCH_SECONDS = 0.2  # between checks of leases that run out and of the event loop
 TICK_SECONDS = 0.25  # between two looks at the time in the event loop
@@ -79,22 +81,37 @@ class Heart:
 
     def start(self) -> None:
         self._own_loop = asyncio.new_event_loop()  # here, so that a worker which cannot have one does not start
-        self.lag.start()
+        self.lag.tick()
         self._thread.start()
 
-    @property
-    def started(self) -> bool:
-        return self._thread.ident is not None
+    # --- what metrics and probes read, in their own thread
 
-    @property
-    def alive(self) -> bool:
-        """Whether the thread that beats runs, or has not been started yet."""
-        return not self.started or self._thread.is_alive()
+    def samples(self) -> Samples:
+        busy, size = min(self._slots.occupied, self._slots.size), self._slots.size
+        return {
+            "rowlock_slots": [Sample(("busy",), busy), Sample(("free",), size - busy)],
+            "rowlock_worker_heartbeat_age_seconds": [Sample((), time.monotonic() - self._beat_at)],
+            "rowlock_loop_lag_seconds": [Sample((), self.lag.longest)],
+        }
 
-    @property
-    def beat_age(self) -> float:
-        """Seconds since a beat reached the database, or since the start."""
-        return time.monotonic() - self._beat_at
+    def live(self) -> str | None:
+        """What is wrong with the process; None if nothing is."""
+        if (lag := self.lag.blocked_for) > BLOCKED_SECONDS:
+            return f"the event loop has not turned for {lag:.0f} s"
+        ended = self._thread.ident is not None and not self._thread.is_alive()
+        return "the thread of the heartbeats has ended" if ended else None
+
+    def ready(self) -> str | None:
+        """Why the worker takes no jobs; None if it does."""
+        if self._slots.closed:
+            return "stopping"
+        if self._thread.ident is None:
+            return "starting"
+        if (age := time.monotonic() - self._beat_at) > self._lease:
+            return f"the database has not been reached for {age:.0f} s"
+        return self.live()
+
+    # --- the end
 
     async def stop(self) -> None:
         """Send no more heartbeats; leases that are still held run out."""
@@ -267,18 +284,15 @@ class LoopLag:
         self._longest = self._longest_before = 0.0  # lags in this window and in the one before
         self._stopped = False
 
-    def start(self) -> None:
-        """Begin to watch. Called in the loop's own thread."""
-        self._tick()
-
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Note how late this timer is, and start it again. Called in the loop's own thread, first to begin."""
         now = time.monotonic()
         late, self._ticked = now - self._ticked - TICK_SECONDS, now
         if now - self._window > WINDOW_SECONDS:
             self._longest, self._longest_before, self._window = 0.0, self._longest, now
         self._longest = max(self._longest, late)
         if not self._stopped:
-            self._loop.call_later(TICK_SECONDS, self._tick)
+            self._loop.call_later(TICK_SECONDS, self.tick)
 
     def stop(self) -> None:
         self._stopped = True
