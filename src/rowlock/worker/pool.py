@@ -27,8 +27,9 @@ from rowlock.signals.events import Watcher, Watchers
 from rowlock.signals.logs import JobLog
 from rowlock.signals.meters import TimedStore, WorkerMeter
 from rowlock.store.engine.store import Store
-from rowlock.store.jobs import leases
+from rowlock.store.jobs import claim, leases
 from rowlock.store.jobs import tasks as stored_tasks
+from rowlock.store.sources import claim as sourced
 from rowlock.store.sources import sources
 from rowlock.store.upkeep import partitions
 from rowlock.store.workers import StopHow
@@ -39,7 +40,7 @@ from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.stopping import Stopping
-from rowlock.worker.claimer import Claimer, WorkerClaims
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
 from rowlock.worker.processes.children import Children
 from rowlock.worker.registration import Registration, worker_id
@@ -147,14 +148,21 @@ class WorkerPool:
             in_process=in_process,
             parallel=store.writers > 1,
         )
-        claims = WorkerClaims(self.id, settings.lease_seconds)
-        self.claimer = Claimer(store, plan, claims, self._registration, self.watcher, self._cancel_requested)
-        self.slots = self.claimer.slots = Slots(self.id, settings.pool_size, self.claimer, self.watcher)
+        self.claimer = Claimer(
+            store,
+            plan,
+            partial(claim.claim, self.id, lease=settings.lease_seconds),
+            partial(sourced.claim_sourced, self.id, lease=settings.lease_seconds),
+            self._registration,
+            self.watcher,
+            self._cancel_requested,
+        )
+        self.slots = Slots(self.id, settings.pool_size, self.claimer, self.watcher)
         self._progress, self._lines = ProgressBook(store), JobLines(store)
         self.settler = Settler(store, app.keep, self.slots, self.claimer, self._progress, self.watcher)
         self.stopping = Stopping(self.slots, self.settler)
         self.batches = BatchMarks(store, self.loops)
-        self.executor = self.claimer.executor = Executor(
+        self.executor = Executor(
             app,
             self.slots,
             resources,
@@ -167,6 +175,7 @@ class WorkerPool:
             suspects=Suspects(self.slots, self.settler, self.claimer, Children(app, 1, self._lines)),
             lines=self._lines,
         )
+        self.claimer.fill, self.claimer.start = self.slots.fill, self.executor.start
         self.heart = Heart(
             app,
             settings,

@@ -39,7 +39,7 @@ class Registration:
     def __init__(
         self, settings: WorkerSettings, worker: str, tasks: Collection[str], slots: int, wake_address: str | None = None
     ) -> None:
-        self._settings, self._worker, self._tasks, self._slots = settings, worker, sorted(tasks), slots
+        self._settings, self.worker, self._tasks, self._slots = settings, worker, sorted(tasks), slots
         self.wake_address = wake_address  # of the wake-ups that the worker listens to
 
     async def write(self, store: Store) -> None:
@@ -47,7 +47,7 @@ class Registration:
         settings = self._settings
         await store.run(
             workers.register(
-                self._worker,
+                self.worker,
                 socket.gethostname(),
                 os.getpid(),
                 VERSION,
@@ -61,7 +61,7 @@ class Registration:
 
     async def set_idle(self, store: Store, idle: bool) -> None:
         """Say in the row whether this worker waits to be woken. If another worker has removed the row, write it."""
-        change = workers.set_idle(self._worker, idle, self._settings.lease_seconds)
+        change = workers.set_idle(self.worker, idle, self._settings.lease_seconds)
         if not await store.run(change) and idle:
             await self.write(store)
             await store.run(change)
@@ -69,6 +69,6 @@ class Registration:
     async def sign_off(self, store: Store) -> None:
         """Remove the row: the worker has stopped. Without a database it stays until another worker removes it."""
         try:
-            await store.run(workers.remove(self._worker))
+            await store.run(workers.remove(self.worker))
         except StoreError as error:
             log.warning("could not sign off: %s", error)
