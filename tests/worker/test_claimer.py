@@ -39,11 +39,8 @@ class Filling(Watcher):
         settings = WorkerSettings(pool_size=size, poll_interval_seconds=poll)
         self.registration = Registration(settings, WORKER, ["t"], size, "somewhere")
         plan = new_plan(settings, parallel=rig.store.writers > 1)
-        lease = settings.lease_seconds
-        plain, of_sources = (
-            partial(claim.claim, WORKER, lease=lease),
-            partial(sourced.claim_sourced, WORKER, lease=lease),
-        )
+        plain = partial(claim.claim, WORKER, lease=settings.lease_seconds)
+        of_sources = partial(sourced.claim_sourced, WORKER, lease=settings.lease_seconds)
         self.claimer = Claimer(rig.store, plan, plain, of_sources, self.registration, watcher=self)
         self.rig, self.slots, self.sleeps = rig, Slots(WORKER, size, self.claimer, JobLog(WORKER)), 0
         self.claimer.fill, self.claimer.start = self.slots.fill, self.start
@@ -94,7 +91,7 @@ async def test_handlers_begin_before_the_next_round_unless_more_jobs_are_ready(
         started(claimed, sent)
         asyncio.get_running_loop().call_soon(ran.append, len(claimed))  # as an attempt begins: in a task of its own
 
-    monkeypatch.setattr(filling, "start", start)
+    monkeypatch.setattr(filling.claimer, "start", start)
     await rig.enqueue_many(jobs)
     await filling.until(lambda: bool(filling.slots.held))
     assert ran == begun

@@ -171,9 +171,9 @@ class WorkerPool:
             stopping=self.stopping,
             progress=self._progress,
             batches=self.batches,
-            children=Children(app, settings.pool_size, self._lines, spare=True),
-            suspects=Suspects(self.slots, self.settler, self.claimer, Children(app, 1, self._lines)),
-            lines=self._lines,
+            children=Children(app, settings.pool_size, self._lines.keeper, spare=True),
+            suspects=Suspects(self.slots, self.settler, self.claimer, Children(app, 1, self._lines.keeper)),
+            keeper=self._lines.keeper,
         )
         self.claimer.fill, self.claimer.start = self.slots.fill, self.executor.start
         self.heart = Heart(

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rowlock.core.error_text import clean
 from rowlock.core.errors import StoreError
@@ -24,12 +23,7 @@ log = logging.getLogger("rowlock.worker")
 PERIOD = 0.5
 MOST_WAITING = 10_000  # lines that wait to be written
 AT_ONCE = 500
-
-
-class KeepsLines(Protocol):
-    """Keeps the lines of jobs: `JobLines` in a worker, `Host` in a child process."""
-
-    def keeper(self, job: Claimed) -> Callable[[str, str], None]: ...
+Keeper = Callable[[Claimed], Callable[[str, str], None]]  # makes what keeps a line (level, message) of one attempt
 
 
 @dataclass(slots=True)

@@ -38,6 +38,7 @@ from rowlock.store.read.job_logs import MOST_TEXT
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import end_of
 from rowlock.worker.attempt.executor import Invoker
+from rowlock.worker.attempt.threads import returned_or_raised
 from rowlock.worker.processes.cleanup import Leftovers
 from rowlock.worker.processes.locate import NotImportable, find
 
@@ -198,11 +199,7 @@ class Host:
         answer: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
 
         def work() -> None:
-            value, raised = None, None
-            try:
-                value = function()
-            except BaseException as error:
-                raised = error
+            value, raised = returned_or_raised(function)
             self.end_fork(raised)
             if not answer.done():
                 answer.set_result((value, raised))
@@ -301,14 +298,16 @@ class Host:
             for lifespan in app.lifespans:
                 resources |= await opening.enter_async_context(asynccontextmanager(lifespan)())
             self._exits.push_async_callback(opening.pop_all().aclose)
-        invoker = self._invokers[app] = Invoker(app, resources, self.progress, self, lines=self, stopping=None)
+        invoker = self._invokers[app] = Invoker(
+            app, resources, self.progress.reporter, self._call, self._keeper, stopping=None
+        )
         return invoker
 
-    async def call(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
+    async def _call(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
         """Call a sync task in the main thread. The parent enforces its timeout."""
         return await self.between_turns(function)
 
-    def keeper(self, job: Claimed) -> Callable[[str, str], None]:
+    def _keeper(self, job: Claimed) -> Callable[[str, str], None]:
         """The function that keeps a line (level, message) of `ctx.log`: the parent writes it to the database."""
         return lambda level, message: self.send("line", level, clean(message, MOST_TEXT))
 
