@@ -25,9 +25,8 @@ from rowlock.store.engine.store import Store
 from rowlock.store.jobs import claim, enqueue, leases, settle
 from rowlock.store.jobs.claim import Range
 from rowlock.store.jobs.settle import Keep
-from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.registration import Registration
 from rowlock.worker.upkeep import heartbeat
 from rowlock.worker.upkeep.heartbeat import Heart, boottime

@@ -23,11 +23,10 @@ LONGEST_WAIT = 10 * 365 * 86_400.0  # a time that another program wrote may be a
 class _Series:
     """The numbers of one task in one queue."""
 
-    __slots__ = ("others", "run", "succeeded", "wait")
+    __slots__ = ("outcomes", "run", "wait")
 
     def __init__(self) -> None:
-        self.succeeded = 0
-        self.others: defaultdict[str, int] = defaultdict(int)
+        self.outcomes: defaultdict[str, int] = defaultdict(int)
         self.run, self.wait = SecondsHistogram(), SecondsHistogram()
 
 
@@ -56,7 +55,7 @@ class WorkerMeter(Watcher):
 
     def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
         for series, runs in self._grouped(done):
-            series.succeeded += len(runs)
+            series.outcomes["succeeded"] += len(runs)
             series.run.observe_all(runs)
 
     def _grouped(self, seconds: Iterable[tuple[Claimed, float]]) -> list[tuple[_Series, list[float]]]:
@@ -67,7 +66,7 @@ class WorkerMeter(Watcher):
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         series = self._of(job.queue, job.task)
-        series.others[str(transition.outcome)] += 1
+        series.outcomes[str(transition.outcome)] += 1
         if transition.outcome in RAN:
             series.run.observe(seconds)
 
@@ -92,8 +91,7 @@ class WorkerMeter(Watcher):
         outcomes = [
             Sample((*key, outcome), count)
             for key, each in series
-            for outcome, count in [("succeeded", each.succeeded), *sorted(each.others.copy().items())]
-            if count
+            for outcome, count in sorted(each.outcomes.copy().items())
         ]
         return {
             "rowlock_attempts_total": outcomes,

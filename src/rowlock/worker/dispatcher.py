@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -146,8 +146,8 @@ class Dispatcher:
         except bad_rows.OUTAGE:
             raise
         except BAD_ROW as error:
-            log.warning("firing failed for a batch of schedules (%s); firing each of them alone", error)
-            fired = await self._fire_each()
+            log.warning("firing failed for a batch of schedules (%s); firing halves of it", error)
+            fired = await self._fire_halves()
         took = time.monotonic() - began
         self.fired += fired.jobs
         self.passed_over += fired.passed_over
@@ -160,21 +160,19 @@ class Dispatcher:
             return REST * took
         return 0.0
 
-    async def _fire_each(self) -> fire.Fired:
-        """One row makes firing fail for the whole batch: fire each schedule that is due alone, and leave that one."""
+    async def _fire_halves(self) -> fire.Fired:
+        """One row makes firing fail for the whole batch: fire halves of it, and leave that one."""
         every = await self._store.run(fire.due(self._batch, tuple(self._left_out)))
-        fired, refused = list[fire.Fired](), dict[fire.ScheduleRule, str]()
-        for one in every:
-            others = {*self._left_out, *every} - {one}
-            try:
-                fired.append(await self._store.run(fire.fire(1, tuple(others))))
-                refused.update(fired[-1].refused)
-            except bad_rows.OUTAGE:
-                raise
-            except BAD_ROW as error:
-                refused[one] = why = f"its tick cannot be fired: {error}"
-                with suppress(StoreError):  # so that `schedules list` shows it
-                    await self._store.run(fire.tell(one.id, why))
+
+        def fire_part(part: Sequence[fire.ScheduleRule]) -> Awaitable[fire.Fired]:
+            return self._store.run(fire.fire(len(part), tuple({*self._left_out, *every} - {*part})))
+
+        fired, failed = await bad_rows.in_halves(every, fire_part)
+        refused = {schedule: why for one in fired for schedule, why in one.refused.items()}
+        for schedule, error in failed:
+            refused[schedule] = why = f"its tick cannot be fired: {error}"
+            with suppress(StoreError):  # so that `schedules list` shows it
+                await self._store.run(fire.tell(schedule.id, why))
         return fire.Fired(
             sum(one.schedules for one in fired),
             sum(one.jobs for one in fired),

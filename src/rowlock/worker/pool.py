@@ -33,13 +33,12 @@ from rowlock.store.sources import claim as sourced
 from rowlock.store.sources import sources
 from rowlock.store.upkeep import partitions
 from rowlock.store.workers import StopHow
-from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.executor import Executor
 from rowlock.worker.attempt.job_log import JobLines
 from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
 from rowlock.worker.processes.children import Children
@@ -155,7 +154,7 @@ class WorkerPool:
             partial(sourced.claim_sourced, self.id, lease=settings.lease_seconds),
             self._registration,
             self.watcher,
-            self._cancel_requested,
+            on_cancel=lambda: self.loops.spawn(self._look_for_cancels()),
         )
         self.slots = Slots(self.id, settings.pool_size, self.claimer, self.watcher)
         self._progress, self._lines = ProgressBook(store), JobLines(store)
@@ -213,9 +212,6 @@ class WorkerPool:
             self._alerts.start(start)
         extra = {"queues": settings.queues, "pool_size": settings.pool_size}
         log.info("Worker started: %s", self.id, extra=extra)
-
-    def _cancel_requested(self) -> None:
-        self.loops.spawn(self._look_for_cancels())
 
     async def _look_for_cancels(self) -> None:
         if held := list(self.slots.held.values()):
@@ -276,7 +272,13 @@ class WorkerPool:
             return
         try:
             await self._end_attempts(grace)
-            await self._stop_parts()
+            await self.loops.stop_all()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINES_SECONDS):
+                    await self._lines.flush()
+            await self.heart.stop()
+            await self.executor.close()
+            self.watcher.stopped()
             await self._exits.aclose()
             log.info("Worker stopped: %s", self.id)
         finally:
@@ -321,16 +323,6 @@ class WorkerPool:
                         log.warning("whether a claim that was cut off has taken jobs is not known yet: %s", error)
                         await asyncio.sleep(random.uniform(0.2, 0.5))
         self.stopping.give_back_unstarted()
-
-    async def _stop_parts(self) -> None:
-        """Stop the loops, the heartbeats, and the threads and child processes of the executor."""
-        await self.loops.stop_all()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LINES_SECONDS):
-                await self._lines.flush()
-        await self.heart.stop()
-        await self.executor.close()
-        self.watcher.stopped()
 
     def hurry(self) -> None:
         """Release the running attempts of a stop that is under way now, without waiting for its timeout."""

@@ -33,12 +33,11 @@ from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide, suspect
 from rowlock.signals.logs import job_fields
 from rowlock.store.jobs import leases, settle
-from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, NotRegistered, Overran, end_of, stopped
 from rowlock.worker.attempt.job_log import Keeper
 from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.attempt.threads import SlotThreads
 from rowlock.worker.settler import BatchMarks, Settler
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rowlock.client.context import Report
 from rowlock.core.error_text import clean
@@ -13,10 +12,7 @@ from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.policy import Transition
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import leases
-from rowlock.worker.attempt.attempt import LiveAttempt
-
-if TYPE_CHECKING:
-    from rowlock.worker.attempt.stopping import Stopping
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 
 log = logging.getLogger("rowlock.worker")
 

@@ -25,9 +25,8 @@ from rowlock.store import Store, open_store, workers
 from rowlock.store.engine.outage import Outage
 from rowlock.store.jobs import leases
 from rowlock.store.workers import StopHow
-from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.registration import Registration, resident_bytes
 
 if TYPE_CHECKING:
@@ -199,9 +198,9 @@ class Heart:
         if held:
             still = await store.run(leases.held(_keys(held)))  # by job id, with whether a cancel is requested
             gone = [attempt for attempt in held if attempt.job.id not in still and not attempt.ended]
-            self._tell(
-                self._stopping.lost, [attempt for attempt in gone if not await self._has_settled(store, attempt)]
-            )
+            # The handler's own transaction may have settled the job, a moment before the attempt ends.
+            lost = [one for one in gone if not await store.run(leases.settled_by(one.job.id, one.token))]
+            self._tell(self._stopping.lost, lost)
             self._tell(self._stopping.cancelled, [attempt for attempt in held if still.get(attempt.job.id)])
             for attempt in due:
                 if attempt.job.id in still and attempt.job.id not in renewed:
@@ -215,10 +214,6 @@ class Heart:
             self._loop.call_soon_threadsafe(self._claimer.forgotten)
         self._beat_at = time.monotonic()
         self.beats += 1
-
-    async def _has_settled(self, store: Store, attempt: LiveAttempt) -> bool:
-        """Whether the handler's own transaction has settled the job, a moment before the attempt ends."""
-        return await store.run(leases.settled_by(attempt.job.id, attempt.token))
 
     def _row_is_locked(self, store: Store, attempt: LiveAttempt, sent: float) -> None:
         """The beat skipped this row because it is locked: wait for the lock while the next beats go on."""
