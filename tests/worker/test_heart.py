@@ -59,7 +59,7 @@ class Held:
         nothing: Any = None
         stops = Stopping(self.slots, nothing)
         registration = Registration(settings, "w", app.registry.here(), settings.pool_size)
-        self.heart = Heart(app, settings, self.slots, stops, registration, Outage(), claimer, on_stop=nothing)
+        self.heart = Heart(app, self.slots, stops, registration, Outage(), claimer, on_stop=nothing)
         self.registered_again = 0
         self.store: Store
 

@@ -74,7 +74,7 @@ async def post(
 ) -> aiohttp.ClientResponse:
     """Send a request; returns the answer, of which status and headers may be read. Raises TimeoutError, OSError,
     aiohttp.ClientError, or AddressRefused for an address that is not public unless `private` allows it."""
-    by = transport or (Transport(dial=_any_socket) if private else Transport())
+    by = transport or (Transport(dial=lambda info: socket.socket(*info[:3])) if private else Transport())
     host = target.host.strip("[]")
     async with asyncio.timeout(seconds):  # around the DNS as well, which may hang
         address = (await by.resolve(host))[0] if private else await public_address(target, by.resolve)
@@ -92,8 +92,3 @@ async def post(
             ) as answer,
         ):
             return answer
-
-
-def _any_socket(info: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol, *_ = info
-    return socket.socket(family, kind, protocol)

@@ -35,16 +35,14 @@ class WorkerMeter(Watcher):
         self._series: dict[tuple[str, str], _Series] = {}
         self._tasks, self._queues = Bounded(), Bounded()
         self._lost = self._refused = self._reclaimed = 0
-        self._queries: dict[str, SecondsHistogram] = {}
+        self._queries = defaultdict[str, SecondsHistogram](SecondsHistogram)
 
     def _of(self, queue: str, task: str) -> _Series:
         found = self._series.get((queue, task))
         if found is None:
             # Beyond the bound, many names share one series, which is looked up again each time.
             key = (self._queues(queue), self._tasks(task))
-            found = self._series.get(key)
-            if found is None:
-                found = self._series[key] = _Series()
+            found = self._series.get(key) or self._series.setdefault(key, _Series())
         return found
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
@@ -80,10 +78,7 @@ class WorkerMeter(Watcher):
         self._reclaimed += len(lost)
 
     def query(self, name: str, seconds: float) -> None:
-        found = self._queries.get(name)
-        if found is None:
-            found = self._queries[name] = SecondsHistogram()
-        found.observe(seconds)
+        self._queries[name].observe(seconds)
 
     def samples(self) -> Samples:
         """The numbers now, for any thread."""

@@ -95,8 +95,8 @@ class Traces:
 class BatchSpans(Watcher):
     """A span for each claim that found jobs and each batch of outcomes, recorded afterwards. Each is its own trace."""
 
-    def __init__(self, traces: Traces) -> None:
-        self._tracer = traces.tracer
+    def __init__(self) -> None:
+        self._tracer = trace.get_tracer("rowlock")
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
         took = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - sent

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import NoReturn
+from typing import cast
 
 from rowlock.core.claiming.actions import (
     Action,
@@ -136,6 +136,8 @@ class Claimer:
             self.plan.sources.freed(*self._freed.popitem(), now)
         action = self.plan.next(self.fill(), now)
         try:
+            if self._lost_claims:
+                await self.adopt_lost_claims()
             match action:
                 case Sleep():
                     await self._sleep(action.until - time.monotonic())
@@ -172,8 +174,6 @@ class Claimer:
             raise error
 
     async def _claim(self, action: Claim) -> None:
-        if self._lost_claims:
-            await self.adopt_lost_claims()
         token, sent = new_token(), boottime()
         try:
             claimed = await self._store.run(self._plain_claim(token, action.ranges, action.n))
@@ -187,14 +187,13 @@ class Claimer:
                 await asyncio.sleep(0)  # nothing to claim is waiting: let the handlers begin before the next decision
 
     async def _claim_sourced(self, action: ClaimSourced) -> None:
-        if self._lost_claims:
-            await self.adopt_lost_claims()
         # Wait for both parts, also if one fails: a claim that still runs could claim jobs after a stop.
         parts = [self._claim_part(action, sightings, n) for sightings, n in action.parts]
         answers = await asyncio.gather(*parts, return_exceptions=True)
-        self.plan.claimed_sourced(
-            action, [one if isinstance(one, ClaimResult) else _raised(one) for one in answers], time.monotonic()
-        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        self.plan.claimed_sourced(action, cast(list[ClaimResult], answers), time.monotonic())
 
     async def _claim_part(self, action: ClaimSourced, sightings: Sequence[Sighting], n: int) -> ClaimResult:
         token, sent = new_token(), boottime()
@@ -246,7 +245,3 @@ class Claimer:
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
         self._wake.clear()
-
-
-def _raised(error: BaseException) -> NoReturn:
-    raise error

@@ -20,7 +20,6 @@ from rowlock.client.tasks.registry import stored_task
 from rowlock.core.errors import StoreError
 from rowlock.health.sender import Alerts
 from rowlock.signals.metrics import Sample, Samples
-from rowlock.store.engine.store import Store
 from rowlock.store.jobs import tasks
 from rowlock.store.schedules import dispatchers, fire, schedules
 from rowlock.store.upkeep import bad_rows, clock_repair
@@ -55,9 +54,6 @@ class Dispatcher:
         self.app, self.id, self._now = app, worker_id(), now or time.monotonic
         # Longer than the pauses between the signs of life that a dispatcher sends, whatever lease the workers have.
         self._lease = max(app.settings.worker.lease_seconds, 10 * POLL_SECONDS)
-        self._loops: Loops
-        self._store: Store
-        self._alerts: Alerts
         self._seen_at, self._declared = 0.0, False
         self._looked_at = self._now()  # for schedules to retire; after a start, other dispatchers may be starting
         self._put_right_at = self._look_again_at = 0.0
@@ -219,7 +215,6 @@ class Dispatcher:
             log.warning("schedule %r is retired: no living process has it in its code or config any more", name)
 
     async def stop(self) -> None:
-        """Fire no more."""
         if self._samples in self.app.meters:
             self.app.meters.remove(self._samples)
         await self._loops.finish("dispatch", timeout=5.0)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rowlock.client.client import Client
 from rowlock.core.claiming.plan import Plan
@@ -35,9 +35,8 @@ from rowlock.store.upkeep import partitions
 from rowlock.store.workers import StopHow
 from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.executor import Executor
-from rowlock.worker.attempt.job_log import JobLines
-from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.attempt.quarantine import Suspects
+from rowlock.worker.attempt.reports import JobLines, ProgressBook
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
@@ -48,9 +47,6 @@ from rowlock.worker.upkeep.checks import Lookout
 from rowlock.worker.upkeep.heartbeat import Heart
 from rowlock.worker.upkeep.result_files import ResultTidy
 from rowlock.worker.upkeep.sweeper import Sweeper
-
-if TYPE_CHECKING:
-    from rowlock.signals.traces import Traces
 
 log = logging.getLogger("rowlock.worker")
 
@@ -161,6 +157,7 @@ class WorkerPool:
         self.settler = Settler(store, app.keep, self.slots, self.claimer, self._progress, self.watcher)
         self.stopping = Stopping(self.slots, self.settler)
         self.batches = BatchMarks(store, self.loops)
+        self._children = Children(app, settings.pool_size, self._lines.keeper, spare=True)
         self.executor = Executor(
             app,
             self.slots,
@@ -170,14 +167,13 @@ class WorkerPool:
             stopping=self.stopping,
             progress=self._progress,
             batches=self.batches,
-            children=Children(app, settings.pool_size, self._lines.keeper, spare=True),
+            children=self._children,
             suspects=Suspects(self.slots, self.settler, self.claimer, Children(app, 1, self._lines.keeper)),
             keeper=self._lines.keeper,
         )
         self.claimer.fill, self.claimer.start = self.slots.fill, self.executor.start
         self.heart = Heart(
             app,
-            settings,
             self.slots,
             self.stopping,
             self._registration,
@@ -203,7 +199,7 @@ class WorkerPool:
         start("progress", partial(self._progress.round, self.stopping))
         start("lines", self._lines.round)
         if claims:
-            self.executor.prepare()
+            self._children.prepare(task for task in self.app.registry.here().values() if task.runs_in == "process")
             start("claim", self.claimer.round)
             self.sweeper.start(self.loops)
             tidy = ResultTidy(self._store, self.app.results, abandoned_seconds=10 * settings.lease_seconds)
@@ -356,5 +352,5 @@ def _observers(app: Client, settings: WorkerSettings, worker: str) -> tuple[Watc
     if app.traces is not None and app.settings.traces.claims:
         from rowlock.signals.traces import BatchSpans
 
-        watchers.append(BatchSpans(cast("Traces", app.traces)))
+        watchers.append(BatchSpans())
     return Watchers(*watchers), meter

@@ -28,7 +28,7 @@ from rowlock.store.jobs import settle as settle_jobs
 from rowlock.store.upkeep import bad_rows
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import internal
-from rowlock.worker.attempt.progress import ProgressBook
+from rowlock.worker.attempt.reports import ProgressBook
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.loops import Loops
 
@@ -125,8 +125,6 @@ def undecided(job: Claimed, broken: Exception) -> Transition:
 
 
 class Settler:
-    """The one writer of outcomes in a worker."""
-
     def __init__(
         self,
         store: Store,

@@ -12,7 +12,7 @@ from rowlock.core.outcome import Cancelled, Succeeded
 from rowlock.core.states import State
 from rowlock.store.read import job_logs, relatives
 from rowlock.worker.attempt.attempt import LiveAttempt
-from rowlock.worker.attempt.job_log import JobLines
+from rowlock.worker.attempt.reports import JobLines
 from rowlock.worker.processes.children import Children
 from support import process_tasks as tasks
 from support.child_runs import failed

@@ -79,8 +79,6 @@ class LiveAttempt:
 
 
 class Stopping:
-    """The ways in which a worker's attempts are stopped."""
-
     def __init__(self, slots: Slots, settler: Settler) -> None:
         self._slots, self._settler = slots, settler
 

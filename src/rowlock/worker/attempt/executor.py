@@ -35,8 +35,7 @@ from rowlock.signals.logs import job_fields
 from rowlock.store.jobs import leases, settle
 from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, NotRegistered, Overran, end_of, stopped
-from rowlock.worker.attempt.job_log import Keeper
-from rowlock.worker.attempt.progress import ProgressBook
+from rowlock.worker.attempt.reports import Keeper, ProgressBook
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.threads import SlotThreads
 from rowlock.worker.settler import BatchMarks, Settler
@@ -60,8 +59,6 @@ Function = Callable[[], Any]  # a task's function with its arguments
 
 
 class Executor:
-    """Runs the attempts of one worker."""
-
     def __init__(
         self,
         app: Client,
@@ -83,10 +80,6 @@ class Executor:
         self._traces = cast("Traces | None", app.traces)  # Rowlock makes it, for enqueues and for attempts
         self._children, self._suspects, self._threads = children, suspects, SlotThreads(slots.size)
         self._invoker = Invoker(app, resources, progress.reporter, self._threads.call, keeper, stopping)
-
-    def prepare(self) -> None:
-        """Start a child process before the first job that needs one."""
-        self._children.prepare(task for task in self._app.registry.here().values() if task.runs_in == "process")
 
     def start(self, claimed: list[Claimed] | None = None, sent: float = 0.0) -> None:
         """Take over jobs that were just claimed, if any (`sent` is when their claim was sent), and start as many of the
@@ -131,7 +124,9 @@ class Executor:
             span(end)
         try:
             if end is None:  # its own transaction has committed its success, or its lease was lost
-                self._nothing_to_settle(attempt)
+                self._slots.nothing_to_settle(attempt)
+                if attempt.job.batch_id is not None and attempt.reason != "lost":
+                    self._batches.settled_itself(attempt.job.batch_id)
             elif not attempt.abandoned:
                 self._settler.settle(attempt, end)
         finally:
@@ -167,11 +162,6 @@ class Executor:
                 log.exception("the span of job %s could not be ended", attempt.job.id, extra=job_fields(attempt.job))
 
         return end_span
-
-    def _nothing_to_settle(self, attempt: LiveAttempt) -> None:
-        self._slots.nothing_to_settle(attempt)
-        if attempt.job.batch_id is not None and attempt.reason != "lost":
-            self._batches.settled_itself(attempt.job.batch_id)
 
     def _returned(self, attempt: LiveAttempt) -> None:
         """An attempt has returned: its slot is free, also if its outcome is not written yet."""

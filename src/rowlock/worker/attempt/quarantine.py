@@ -45,7 +45,6 @@ class Suspects:
         self._children = children  # one: the quarantine child
         self._running: LiveAttempt | None = None
         self._mean = 0.0  # moving average of the seconds that a suspect took
-        self._alarm: asyncio.TimerHandle | None = None
 
     def add(self, attempt: LiveAttempt) -> None:
         """Let a claimed suspect wait for its turn."""
@@ -54,7 +53,7 @@ class Suspects:
             self._release(attempt)
             return
         self.waiting.append(attempt)
-        self._alarm = self._alarm or asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._waited_too_long)
+        asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._waited_too_long, attempt)
 
     def next(self) -> LiveAttempt | None:
         """The suspect that may run now, or None."""
@@ -89,19 +88,12 @@ class Suspects:
             return await usual(attempt, task)
 
     async def close(self) -> None:
-        """The worker stops; it releases the waiting suspects itself."""
-        if self._alarm is not None:
-            self._alarm.cancel()
         await self._children.close()
 
-    def _waited_too_long(self) -> None:
-        self._alarm = None
-        now = time.monotonic()
-        while self.waiting and self.waiting[0].started <= now - LONGEST_SECONDS + 0.01:
-            self._release(self.waiting.popleft())
-        if self.waiting:
-            left = self.waiting[0].started + LONGEST_SECONDS - now
-            self._alarm = asyncio.get_running_loop().call_later(left, self._waited_too_long)
+    def _waited_too_long(self, attempt: LiveAttempt) -> None:
+        if attempt in self.waiting:
+            self.waiting.remove(attempt)
+            self._release(attempt)
 
     def _release(self, attempt: LiveAttempt) -> None:
         least, most = DELAYS

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """The jobs that one worker holds, and how many of its slots are occupied."""
-
     def __init__(self, worker_id: str, size: int, claimer: Claimer, watcher: Watcher) -> None:
         self.worker_id, self.size, self._claimer, self.watcher = worker_id, size, claimer, watcher
         self.held: dict[str, LiveAttempt] = {}  # claimed and not yet settled, by job id

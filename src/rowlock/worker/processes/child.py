@@ -105,7 +105,6 @@ class ToParent(logging.Handler):
         self._send, self._pid = send, os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send one record."""
         try:
             if os.getpid() != self._pid:  # in a fork: two processes that write to the pipe would garble it
                 os.write(2, f"{self.format(record)[:RECORD_LIMIT]}\n".encode(errors="backslashreplace"))

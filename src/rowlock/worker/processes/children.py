@@ -15,25 +15,23 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_args
 
 from rowlock.client.client import Client
 from rowlock.client.context import Report
 from rowlock.client.tasks.task import Task
 from rowlock.core.errors import LeaseLost
-from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
+from rowlock.core.outcome import AttemptEnd, Failed, Released, TimedOut
 from rowlock.signals.logs import job_fields
 from rowlock.worker.attempt.attempt import LiveAttempt
-from rowlock.worker.attempt.job_log import Keeper
+from rowlock.worker.attempt.reports import Keeper
 from rowlock.worker.loops import to_the_end
 from rowlock.worker.processes.locate import NotImportable, places
 from rowlock.worker.processes.process import Child, ChildDied, NotStarted, Output
 
 log = logging.getLogger("rowlock.worker")
 
-ENDS: dict[str, Callable[..., AttemptEnd]] = {
-    kind.__name__: kind for kind in (Succeeded, Failed, TimedOut, Cancelled, Released, Lost)
-}
+ENDS: dict[str, Callable[..., AttemptEnd]] = {kind.__name__: kind for kind in get_args(AttemptEnd)}
 
 
 class Children:

@@ -130,8 +130,6 @@ class ChildDied(Exception):
 
 
 class Child:
-    """One child process, and the thread that talks to it."""
-
     KILL_SECONDS = 5.0  # between SIGTERM and SIGKILL
     START_SECONDS = 60.0  # until a child is ready: it imports the program
     CLOSE_SECONDS = 2.0  # for an idle child to close its lifespans

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rowlock.client.client import Client
-from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
 from rowlock.signals.metrics import Sample, Samples
 from rowlock.store import Store, open_store, workers
@@ -55,7 +54,6 @@ class Heart:
     def __init__(
         self,
         app: Client,
-        settings: WorkerSettings,
         slots: Slots,
         stopping: Stopping,
         registration: Registration,
@@ -64,7 +62,8 @@ class Heart:
         on_stop: Callable[[StopHow], None],
     ) -> None:
         self._app, self._slots, self._stopping, self._registration = app, slots, stopping, registration
-        self._beat_seconds, self._lease = settings.heartbeat_seconds, settings.lease_seconds
+        self._beat_seconds = registration.settings.heartbeat_seconds
+        self._lease = registration.settings.lease_seconds
         self._outage, self._claimer, self._on_stop = outage, claimer, on_stop
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
@@ -258,7 +257,7 @@ class Heart:
 
     def _watch_loop(self, warned: bool) -> bool:
         """Warn once, with the names of the running tasks, when a handler blocks the event loop."""
-        still = self.lag.still_for
+        still = self.lag.blocked_for
         if still > WARN_SECONDS and not warned:
             tasks = ", ".join(sorted({attempt.job.task for attempt in self._held_now() if attempt.task})) or "none"
             log.warning("the event loop has not turned for %.1f s; an async handler blocks it: %s", still, tasks)
@@ -282,7 +281,7 @@ class LoopLag:
     def tick(self) -> None:
         """Note how late this timer is, and start it again. Called in the loop's own thread, first to begin."""
         now = time.monotonic()
-        late, self._ticked = now - self._ticked - TICK_SECONDS, now
+        late, self._ticked = self.blocked_for, now
         if now - self._window > WINDOW_SECONDS:
             self._longest, self._longest_before, self._window = 0.0, self._longest, now
         self._longest = max(self._longest, late)
@@ -293,14 +292,9 @@ class LoopLag:
         self._stopped = True
 
     @property
-    def still_for(self) -> float:
-        """Seconds since the loop turned last."""
-        return time.monotonic() - self._ticked
-
-    @property
     def blocked_for(self) -> float:
         """Seconds for which the loop has not turned, beyond what is usual."""
-        return max(0.0, self.still_for - TICK_SECONDS)
+        return max(0.0, time.monotonic() - self._ticked - TICK_SECONDS)
 
     @property
     def longest(self) -> float:

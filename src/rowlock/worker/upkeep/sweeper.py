@@ -43,8 +43,6 @@ class InTouch(Protocol):
 
 
 class Sweeper:
-    """Reclaims other workers' leases when they ran out."""
-
     def __init__(
         self,
         store: Store,
