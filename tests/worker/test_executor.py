@@ -10,9 +10,9 @@ from pydantic import AfterValidator
 
 from rowlock import Context, LeaseLost, Rowlock, WorkerPool, fixed
 from rowlock.core.job import Claimed
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim
-from rowlock.worker.upkeep.heartbeat import boottime
 from support.contract_tasks import attempts_of, fetch, in_state, row_of, until
 
 

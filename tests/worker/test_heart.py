@@ -19,6 +19,7 @@ from rowlock.core.job import NewJob, Settlement
 from rowlock.core.outcome import Succeeded
 from rowlock.core.policy import decide
 from rowlock.signals.logs import JobLog
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import Store
@@ -29,7 +30,7 @@ from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.registration import Registration
 from rowlock.worker.upkeep import heartbeat
-from rowlock.worker.upkeep.heartbeat import Heart, boottime
+from rowlock.worker.upkeep.heartbeat import Heart
 from support.rig import prefix
 
 only_where_rows_have_locks = pytest.mark.parametrize("engine", ["postgres"], indirect=True)

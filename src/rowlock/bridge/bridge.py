@@ -27,6 +27,7 @@ from rowlock.core.policy import Transition
 from rowlock.signals.events import Watcher
 from rowlock.signals.metrics import Samples
 from rowlock.store import workers
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.store import Store, Wakeups
 from rowlock.store.jobs import bulk
 from rowlock.store.jobs import tasks as stored_tasks
@@ -34,7 +35,6 @@ from rowlock.store.upkeep import partitions
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import Registration, worker_id
-from rowlock.worker.upkeep.heartbeat import boottime
 from rowlock.worker.upkeep.result_files import ResultTidy
 from rowlock.worker.upkeep.sweeper import Sweeper
 

@@ -28,6 +28,7 @@ from rowlock.core.claiming.ranges import Range, Sighting
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed
 from rowlock.signals.events import Watcher
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import Store
@@ -35,7 +36,6 @@ from rowlock.store.jobs import claim
 from rowlock.store.sources.claim import look
 from rowlock.store.upkeep import bad_rows
 from rowlock.worker.registration import Registration
-from rowlock.worker.upkeep.heartbeat import boottime
 
 log = logging.getLogger("rowlock.worker")
 

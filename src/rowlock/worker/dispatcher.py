@@ -14,9 +14,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rowlock.client.client import Client
 from rowlock.client.tasks.registry import stored_task
+from rowlock.client.tasks.task import Task
 from rowlock.core.errors import StoreError
 from rowlock.health.sender import Alerts
 from rowlock.signals.metrics import Sample, Samples
@@ -25,10 +27,6 @@ from rowlock.store.schedules import dispatchers, fire, schedules
 from rowlock.store.upkeep import bad_rows, clock_repair
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
-
-if TYPE_CHECKING:
-    from rowlock.client.client import Client
-    from rowlock.client.tasks.task import Task
 
 log = logging.getLogger("rowlock.dispatcher")
 

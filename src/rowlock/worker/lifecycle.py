@@ -8,15 +8,13 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from rowlock.client.client import Client
 from rowlock.signals.endpoint import Endpoint
 from rowlock.worker.dispatcher import Dispatcher
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.systemd import Notifier
-
-if TYPE_CHECKING:
-    from rowlock.client.client import Client
 
 # A closed terminal or a lost SSH connection sends SIGHUP, Ctrl-\ and some service managers send SIGQUIT. By default
 # both end a process at once, and its jobs would wait for their leases to run out.

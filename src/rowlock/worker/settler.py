@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed
@@ -30,10 +29,8 @@ from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import internal
 from rowlock.worker.attempt.reports import ProgressBook
 from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
-
-if TYPE_CHECKING:
-    from rowlock.worker.claimer import Claimer
 
 KNOWN = 10_000  # batches that are remembered as started; to mark one twice is harmless
 log = logging.getLogger("rowlock.worker")

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
 
 from rowlock.client.context import Report
 from rowlock.core.outcome import AttemptEnd, Lost, Released
@@ -14,13 +13,11 @@ from rowlock.signals.logs import job_fields
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.executor import AnyTask, Run
 from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.processes.children import Children
 from rowlock.worker.processes.locate import NotImportable
 from rowlock.worker.processes.process import ChildDied, NotStarted
 from rowlock.worker.settler import Settler
-
-if TYPE_CHECKING:
-    from rowlock.worker.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 

@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from rowlock.core.claiming.actions import Fill
 from rowlock.core.job import Claimed
@@ -18,9 +17,7 @@ from rowlock.core.states import State
 from rowlock.signals.events import Watcher
 from rowlock.store.jobs import settle
 from rowlock.worker.attempt.attempt import LiveAttempt
-
-if TYPE_CHECKING:
-    from rowlock.worker.claimer import Claimer
+from rowlock.worker.claimer import Claimer
 
 
 class Slots:

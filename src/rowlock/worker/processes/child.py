@@ -226,7 +226,9 @@ class Host:
         self.send("ready")
         while (message := await self._inbox.get()) != ["exit"]:
             if message[0] == "import":
-                await self._import(message[1])
+                for name, where in message[1].items():  # one that cannot be imported is reported when it has a job
+                    with suppress(NotImportable):
+                        self._tasks[name] = await self.between_turns(partial(find, name, where))
                 self.send("imported")
                 continue
             self.send("began")
@@ -238,12 +240,6 @@ class Host:
         await self._exits.aclose()
         for app in self._invokers:
             await app.close()
-
-    async def _import(self, tasks: dict[str, list[list[str]]]) -> None:
-        """Import tasks before one of them has a job. One that cannot be imported is reported when it has."""
-        for name, where in tasks.items():
-            with suppress(NotImportable):
-                self._tasks[name] = await self.between_turns(partial(find, name, where))
 
     def _left_behind(self) -> str | None:
         try:
@@ -298,13 +294,12 @@ class Host:
                 resources |= await opening.enter_async_context(asynccontextmanager(lifespan)())
             self._exits.push_async_callback(opening.pop_all().aclose)
         invoker = self._invokers[app] = Invoker(
-            app, resources, self.progress.reporter, self._call, self._keeper, stopping=None
+            app, resources, self.progress.reporter, self._call_blocking, self._keeper, stopping=None
         )
         return invoker
 
-    async def _call(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
-        """Call a sync task in the main thread. The parent enforces its timeout."""
-        return await self.between_turns(function)
+    async def _call_blocking(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
+        return await self.between_turns(function)  # in the main thread; the parent enforces the timeout
 
     def _keeper(self, job: Claimed) -> Callable[[str, str], None]:
         """The function that keeps a line (level, message) of `ctx.log`: the parent writes it to the database."""

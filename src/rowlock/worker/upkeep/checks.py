@@ -8,10 +8,10 @@ from collections.abc import Collection
 from datetime import datetime
 
 from rowlock.store.engine import clock
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.store import Store
 from rowlock.store.read.counts import unknown_tasks
 from rowlock.store.upkeep import clock_repair
-from rowlock.worker.upkeep.heartbeat import boottime
 
 log = logging.getLogger("rowlock.worker")
 

@@ -15,21 +15,19 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rowlock.client.client import Client
 from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
 from rowlock.signals.metrics import Sample, Samples
 from rowlock.store import Store, open_store, workers
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.outage import Outage
 from rowlock.store.jobs import leases
 from rowlock.store.workers import StopHow
 from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.registration import Registration, resident_bytes
-
-if TYPE_CHECKING:
-    from rowlock.worker.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
@@ -39,12 +37,6 @@ LOCKED_ROWS = 3  # row locks that are waited for side by side; each takes one of
 WATCH_SECONDS = 0.2  # between checks of leases that run out and of the event loop
 TICK_SECONDS = 0.25  # between two looks at the time in the event loop
 WINDOW_SECONDS = 15.0  # the longest lag is remembered for one to two windows
-
-
-def boottime() -> float:
-    """Seconds that also pass while the machine is suspended."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
 
 
 class Heart:
