@@ -196,7 +196,7 @@ class WorkerPool:
         settings, start = self.settings, self.loops.start
         self._started = True
         start("settle", self.settler.round)
-        start("progress", partial(self._progress.round, self.stopping))
+        start("progress", partial(self._progress.round, self.stopping), vital=False)
         start("lines", self._lines.round)
         if claims:
             self._children.prepare(task for task in self.app.registry.here().values() if task.runs_in == "process")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from rowlock.client.context import Report
 from rowlock.core.error_text import clean
-from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
+from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.store.engine.store import Store
@@ -73,19 +73,14 @@ class ProgressBook:
         return [latest[0] for latest in batch if latest[0].job.id not in held]
 
     async def round(self, stopping: Stopping) -> float:
-        """Wait for reports and write them; stop the attempts that turn out to have lost their leases. Returns the delay
-        before the next round."""
+        """Wait for reports and write them; stop the attempts that turn out to have lost their leases. Reports that
+        cannot be written are lost. Returns the delay before the next round."""
         await self._reported.wait()
         self._reported.clear()
         batch, self._latest = list(self._latest.values()), {}
         if not batch:
             return 0.0
-        try:
-            stopping.lost(await self._write(batch))
-        except (StoreUnavailable, StorageFull) as error:
-            self._store.outage.failed(f"progress (of {len(batch)} jobs, not written)", error)
-        except Exception as error:  # this loop goes on: the next report may be written
-            log.warning("progress of %d jobs was not written: %s", len(batch), error)
+        stopping.lost(await self._write(batch))
         return PROGRESS_SECONDS
 
 
