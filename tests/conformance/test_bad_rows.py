@@ -26,7 +26,7 @@ from rowlock.store.read.counts import read_stats, unknown_tasks
 from rowlock.store.read.explain import explain
 from rowlock.store.upkeep import bad_rows as aside
 from rowlock.store.upkeep import retention
-from rowlock.worker.attempt.progress import ProgressBook
+from rowlock.worker.attempt.reports import ProgressBook
 from rowlock.worker.loops import Loops
 from rowlock.worker.settler import Settler
 from rowlock.worker.upkeep.sweeper import Sweeper

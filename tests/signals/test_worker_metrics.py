@@ -17,7 +17,7 @@ from rowlock.core.policy import decide
 from rowlock.core.states import Outcome
 from rowlock.signals.meters import WorkerMeter
 from rowlock.signals.metrics import METRICS, MOST, OTHER
-from rowlock.worker import health
+from rowlock.worker.upkeep import heartbeat
 from signals.scraping import ask, get, names, values
 from support.contract_tasks import WAIT, until, working
 from support.server import free_port
@@ -108,7 +108,7 @@ async def test_the_probes_follow_the_worker_through_its_life(app: Rowlock) -> No
 async def test_a_worker_whose_event_loop_is_blocked_says_so_while_it_is(
     app: Rowlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "BLOCKED_SECONDS", 0.2)
+    monkeypatch.setattr(heartbeat, "BLOCKED_SECONDS", 0.2)
     port, seen = free_port(), list[tuple[int, str]]()
 
     @app.task

@@ -7,7 +7,7 @@ from rowlock.core.config import WorkerSettings
 from rowlock.signals.events import Watcher
 from rowlock.signals.logs import JobLog
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.claimer import Claimer, WorkerClaims
+from rowlock.worker.claimer import Claimer
 
 
 def new_plan(settings: WorkerSettings | None = None, *, parallel: bool = False) -> Plan:
@@ -17,7 +17,7 @@ def new_plan(settings: WorkerSettings | None = None, *, parallel: bool = False) 
 def new_claimer() -> Claimer:
     """A claimer without a database: other parts report to it, and it makes no round."""
     nothing: Any = None
-    return Claimer(nothing, new_plan(), WorkerClaims("w", 60.0), nothing, Watcher())
+    return Claimer(nothing, new_plan(), nothing, nothing, nothing, Watcher())
 
 
 def new_slots(size: int = 1, claimer: Claimer | None = None, watcher: Watcher | None = None) -> Slots:

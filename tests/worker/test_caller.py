@@ -24,7 +24,7 @@ class Called:
     def __init__(self, app: Rowlock) -> None:
         self.app, self.stopped, self.blocking = app, list[str](), list[str]()
         part: Any = self
-        self.invoker = Invoker(app, {}, progress=part, threads=part, lines=None, stopping=part)
+        self.invoker = Invoker(app, {}, reporter=self.reporter, call_blocking=self.call, keeper=None, stopping=part)
 
     def reporter(self, attempt: LiveAttempt) -> Any:
         return lambda *_: None

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,9 +18,11 @@ from rowlock.signals.logs import JobLog
 from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions
+from rowlock.store.jobs import claim
+from rowlock.store.sources import claim as sourced
 from rowlock.worker import claimer
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.claimer import Claimer, WorkerClaims
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.registration import Registration
 from support.race_disk import disk
 from support.rig import Rig
@@ -36,10 +39,11 @@ class Filling(Watcher):
         settings = WorkerSettings(pool_size=size, poll_interval_seconds=poll)
         self.registration = Registration(settings, WORKER, ["t"], size, "somewhere")
         plan = new_plan(settings, parallel=rig.store.writers > 1)
-        claims = WorkerClaims(WORKER, settings.lease_seconds)
-        self.claimer = Claimer(rig.store, plan, claims, self.registration, watcher=self)
+        plain = partial(claim.claim, WORKER, lease=settings.lease_seconds)
+        of_sources = partial(sourced.claim_sourced, WORKER, lease=settings.lease_seconds)
+        self.claimer = Claimer(rig.store, plan, plain, of_sources, self.registration, watcher=self)
         self.rig, self.slots, self.sleeps = rig, Slots(WORKER, size, self.claimer, JobLog(WORKER)), 0
-        self.claimer.slots, self.claimer.executor = self.slots, self
+        self.claimer.fill, self.claimer.start = self.slots.fill, self.start
 
     def start(self, claimed: list[Claimed], sent: float) -> None:
         self.slots.add(claimed, sent)
@@ -69,7 +73,7 @@ async def filling(rig: Rig) -> Filling:
 
 async def test_ready_jobs_are_claimed_for_the_free_slots_and_no_more(rig: Rig, filling: Filling) -> None:
     ids = await rig.enqueue_many(25)
-    await filling.until(lambda: filling.slots.free == 0)
+    await filling.until(lambda: filling.slots.fill().free == 0)
     for _ in range(3):
         filling.claimer.woken()
         await filling.claimer.round()
@@ -87,7 +91,7 @@ async def test_handlers_begin_before_the_next_round_unless_more_jobs_are_ready(
         started(claimed, sent)
         asyncio.get_running_loop().call_soon(ran.append, len(claimed))  # as an attempt begins: in a task of its own
 
-    monkeypatch.setattr(filling, "start", start)
+    monkeypatch.setattr(filling.claimer, "start", start)
     await rig.enqueue_many(jobs)
     await filling.until(lambda: bool(filling.slots.held))
     assert ran == begun

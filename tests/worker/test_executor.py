@@ -10,9 +10,9 @@ from pydantic import AfterValidator
 
 from rowlock import Context, LeaseLost, Rowlock, WorkerPool, fixed
 from rowlock.core.job import Claimed
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim
-from rowlock.worker.upkeep.heartbeat import boottime
 from support.contract_tasks import attempts_of, fetch, in_state, row_of, until
 
 
@@ -52,9 +52,9 @@ async def test_attempts_start_in_the_order_of_their_claim_and_never_more_than_th
     async with worker(app, 2) as pool:
         ids = [(await work.enqueue(n=n)).id for n in range(5)]
         await put(app, pool, *ids)
-        assert (pool.slots.free, pool.slots.waiting) == (0, 3), "before the executor has seen them"
+        assert pool.slots.fill()[:2] == (0, 3), "before the executor has seen them"
         await until(lambda: len(started) == 2)
-        assert (pool.slots.free, pool.slots.waiting, pool.slots.unsettled) == (0, 3, 0)
+        assert pool.slots.fill() == (0, 3, 0)
         gate.set()
         for job_id in ids:
             await in_state(app, job_id, "succeeded")
@@ -83,12 +83,12 @@ async def test_a_slot_is_free_before_the_outcome_of_its_attempt_is_written(
         job = await work.enqueue()
         await put(app, pool, job.id)
         await asyncio.wait_for(writing.wait(), 10)
-        unwritten = (pool.slots.occupied, pool.slots.free, pool.slots.unsettled)
+        unwritten = (pool.slots.occupied, pool.slots.fill().free, pool.slots.fill().unsettled)
         (ended,) = pool.slots.held.values()
         kept = ended.task
         go_on.set()  # before anything is asserted: a worker that stops waits for its outcomes to be written
         await until(lambda: not pool.running)
-        assert pool.slots.unsettled == 0
+        assert pool.slots.fill().unsettled == 0
     assert unwritten == (0, 1, 1)
     assert kept is None, "its task and context are kept, for the garbage collector to walk over"
 
@@ -123,7 +123,7 @@ async def test_an_attempt_that_hears_of_its_lost_lease_is_counted_once_and_settl
         job = await work.enqueue()
         await put(app, pool, job.id)
         await until(lambda: pool.stale_refused == 1)
-        assert (pool.running, pool.slots.free) == ({}, 1)
+        assert (pool.running, pool.slots.fill().free) == ({}, 1)
         assert (await app.job(job.id)).state == "running", "its new holder settles it"
         assert await attempts_of(app, job.id) == []
 

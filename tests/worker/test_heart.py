@@ -19,18 +19,18 @@ from rowlock.core.job import NewJob, Settlement
 from rowlock.core.outcome import Succeeded
 from rowlock.core.policy import decide
 from rowlock.signals.logs import JobLog
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.outage import Outage
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import claim, enqueue, leases, settle
 from rowlock.store.jobs.claim import Range
 from rowlock.store.jobs.settle import Keep
-from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.registration import Registration
 from rowlock.worker.upkeep import heartbeat
-from rowlock.worker.upkeep.heartbeat import Heart, boottime
+from rowlock.worker.upkeep.heartbeat import Heart
 from support.rig import prefix
 
 only_where_rows_have_locks = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
@@ -60,7 +60,7 @@ class Held:
         nothing: Any = None
         stops = Stopping(self.slots, nothing)
         registration = Registration(settings, "w", app.registry.here(), settings.pool_size)
-        self.heart = Heart(app, settings, self.slots, stops, registration, Outage(), claimer, on_stop=nothing)
+        self.heart = Heart(app, self.slots, stops, registration, Outage(), claimer, on_stop=nothing)
         self.registered_again = 0
         self.store: Store
 

@@ -8,8 +8,8 @@ import pytest
 
 from rowlock.store import Store
 from rowlock.store.read import job_logs
-from rowlock.worker.attempt import job_log
-from rowlock.worker.attempt.job_log import JobLines
+from rowlock.worker.attempt import reports
+from rowlock.worker.attempt.reports import JobLines
 from support.rig import Rig
 
 
@@ -37,7 +37,7 @@ async def test_lines_that_are_being_written_when_the_worker_stops_are_written_on
 async def test_a_job_that_logs_very_much_loses_its_own_oldest_lines_and_no_line_of_another(
     rig: Rig, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_log, "MOST_WAITING", 1_000)
+    monkeypatch.setattr(reports, "MOST_WAITING", 1_000)
     waiting, jobs = JobLines(store), [await rig.enqueue() for _ in range(4)]
     quiet, noisy, *others = [waiting.keeper(SimpleNamespace(id=job, attempt=1)) for job in jobs]  # type: ignore[arg-type]
     quiet("INFO", "begins")

@@ -217,11 +217,11 @@ async def test_prefetched_jobs_are_given_back_at_stop_without_using_a_try(app: R
     await quick.enqueue_many([{}] * 4000)
     pool = WorkerPool(app, {"pool_size": 2, "shutdown_timeout_seconds": 10})
     await pool.start()
-    await until(lambda: ran > 300 and pool.slots.waiting > 0)
+    await until(lambda: ran > 300 and pool.slots.fill().waiting > 0)
     gate.clear()
     started = ran
     stopping = asyncio.create_task(pool.stop())
-    assert pool.slots.waiting > 0, "nothing was claimed ahead: this test would show nothing"
+    assert pool.slots.fill().waiting > 0, "nothing was claimed ahead: this test would show nothing"
 
     async def only_the_slots() -> bool:
         return await fetch(app, "SELECT count(*) FROM {t}jobs WHERE state = 'running'") == [(2,)]

@@ -17,22 +17,22 @@ from support.slots import new_claimer, new_slots
 async def test_a_job_that_finds_a_free_slot_counts_as_occupying_it_before_it_is_started() -> None:
     slots = new_slots(3)
     slots.add([claimed("pid").job for _ in range(2)], 0.0)
-    assert (slots.free, slots.waiting, slots.unsettled) == (1, 0, 0)
+    assert slots.fill() == (1, 0, 0)
     slots.add([claimed("pid").job for _ in range(4)], 0.0)
-    assert (slots.free, slots.waiting, slots.unsettled) == (0, 3, 0)
+    assert slots.fill() == (0, 3, 0)
     for _ in range(3):
         slots.unstarted.popleft()
         slots.occupied += 1
-    assert (slots.free, slots.waiting, slots.unsettled) == (0, 3, 0), "as before they were started"
+    assert slots.fill() == (0, 3, 0), "as before they were started"
     slots.occupied -= 1  # one has returned
-    assert slots.unsettled == 1
+    assert slots.fill().unsettled == 1
 
 
 async def test_suspects_that_wait_for_quarantine_are_not_unsettled() -> None:
     slots = new_slots(1)
     slots.add([claimed("pid", **LOST).job], 0.0)
     slots.suspects.append(slots.unstarted.popleft())
-    assert (slots.free, slots.waiting, slots.unsettled) == (1, 0, 0)
+    assert slots.fill() == (1, 0, 0)
 
 
 async def test_an_attempt_cannot_make_a_worker_forget_a_later_attempt_of_its_job() -> None:

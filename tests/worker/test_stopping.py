@@ -10,8 +10,7 @@ import pytest
 
 from rowlock.core.outcome import AttemptEnd
 from rowlock.store.engine.ids import new_token
-from rowlock.worker.attempt.attempt import LiveAttempt
-from rowlock.worker.attempt.stopping import Stopping
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from support.process_tasks import claimed
 from support.slots import new_slots
 

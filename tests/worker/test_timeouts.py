@@ -80,8 +80,8 @@ async def test_a_handler_that_swallows_its_timeout_ends_in_bounded_time(
     app: Rowlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asked, asked again, then its outcome is written without it; its late result is ignored."""
-    monkeypatch.setattr("rowlock.worker.attempt.stopping.SECOND_CANCEL_SECONDS", 0.1)
-    monkeypatch.setattr("rowlock.worker.attempt.stopping.GIVE_UP_SECONDS", 0.3)
+    monkeypatch.setattr("rowlock.worker.attempt.attempt.SECOND_CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr("rowlock.worker.attempt.attempt.GIVE_UP_SECONDS", 0.3)
     over = asyncio.Event()
 
     @app.task(timeout=0.05, max_attempts=1)

@@ -18,6 +18,7 @@ from rowlock.bridge.messages import CANCELS, PROGRESS, REQUESTS, RESULTS
 from rowlock.bridge.publisher import Publisher
 from rowlock.bridge.streams import REFUSED, TROUBLE, Streams, redis_failed
 from rowlock.client.client import Client
+from rowlock.core.claiming.actions import Fill
 from rowlock.core.claiming.plan import Plan
 from rowlock.core.config import change_worker
 from rowlock.core.errors import ConfigError, StoreError
@@ -26,6 +27,7 @@ from rowlock.core.policy import Transition
 from rowlock.signals.events import Watcher
 from rowlock.signals.metrics import Samples
 from rowlock.store import workers
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.store import Store, Wakeups
 from rowlock.store.jobs import bulk
 from rowlock.store.jobs import tasks as stored_tasks
@@ -33,7 +35,6 @@ from rowlock.store.upkeep import partitions
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import Registration, worker_id
-from rowlock.worker.upkeep.heartbeat import boottime
 from rowlock.worker.upkeep.result_files import ResultTidy
 from rowlock.worker.upkeep.sweeper import Sweeper
 
@@ -103,12 +104,13 @@ class Bridge:
 
     def _make_parts(self, store: Store) -> None:
         self._loops = Loops(store.outage)
-        self.publisher = Publisher(self.app, store, self.streams, self.id)
+        self.publisher = Publisher(self.app, store, self.streams)
         self.listener = ReportListener(self.app, store, self.streams, self._stored)
         self._registration, watcher = Registration(self._worker, self.id, self._tasks, 0), BridgeLog()
         plan = Plan(self._worker, prefetchable=sorted(self._tasks), in_process=[], parallel=store.writers > 1)
-        self._claimer = Claimer(store, plan, self.publisher, self._registration, watcher)
-        self._claimer.slots = self._claimer.executor = self.publisher
+        publisher = self.publisher
+        self._claimer = Claimer(store, plan, publisher.plain, publisher.sourced, self._registration, watcher)
+        self._claimer.fill, self._claimer.start = lambda: Fill(publisher.free, 0, 0), publisher.start
         self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._claimer, watcher)
 
     def _begin(self) -> None:

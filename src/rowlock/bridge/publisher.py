@@ -41,13 +41,11 @@ QUIET_SECONDS = 2.0  # after this long without an answer, a sent request is look
 
 
 class Publisher:
-    """Publishes claimed jobs. To the claimer it is the `Claims`, the `Room`, with a slot for each request that may be
-    unread, and the `Starter`."""
+    """Publishes claimed jobs. To the claimer it has a slot for each request that may be unread."""
 
-    def __init__(self, app: Client, store: Store, streams: Streams, bridge: str) -> None:
+    def __init__(self, app: Client, store: Store, streams: Streams) -> None:
         self._app, self._store, self._streams, self.outage = app, store, streams, redis_outage(streams)
         self._settings = app.settings.redis
-        self.worker_id, self.waiting, self.unsettled = bridge, 0, 0
         self.unread = 0
         self.arrived = asyncio.Event()
         # The request and the name of the result file, by task.

@@ -21,7 +21,7 @@ from rowlock.core.config.alert_rules import AlertRule
 from rowlock.health.conditions import Condition, see
 from rowlock.store.engine import clock
 from rowlock.store.engine.ids import new_id
-from rowlock.store.engine.operation import Call, Operation, Row, Steps, operation
+from rowlock.store.engine.operation import Call, Operation, Steps, operation
 from rowlock.store.engine.records import parsed, record
 from rowlock.store.read.snapshot import Snapshot, snapshot
 
@@ -171,14 +171,14 @@ def _body(alert: Alert, when: str | None, resolved_at: datetime | None) -> dict[
         "subject": alert.subject,
         "value": alert.value,
         "text": alert.text,
-        "since": _iso(alert.true_since),
-        "firedAt": _iso(alert.fired_at),
-        "resolvedAt": _iso(resolved_at),
+        "since": iso(alert.true_since),
+        "firedAt": iso(alert.fired_at),
+        "resolvedAt": iso(resolved_at),
         "repeats": alert.repeats,
     }
 
 
-def _iso(at: datetime | None) -> str | None:
+def iso(at: datetime | None) -> str | None:
     return None if at is None else at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -194,12 +194,8 @@ def alerts() -> Steps[list[Alert]]:
 @operation(read=True)
 def unsent(n: int) -> Steps[list[Message]]:
     """Messages that have not arrived, oldest first."""
-    return [_message(row) for row in (yield Call("alert_messages", n=n))]
-
-
-def _message(row: Row) -> Message:
-    body, _ = parsed(row.body)
-    return record(Message, row, body=body if isinstance(body, dict) else {})
+    found = [(row, parsed(row.body)[0]) for row in (yield Call("alert_messages", n=n))]
+    return [record(Message, row, body=body if isinstance(body, dict) else {}) for row, body in found]
 
 
 @operation(single=True, repeatable=True)

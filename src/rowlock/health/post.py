@@ -41,10 +41,18 @@ async def deliver(
     private: bool,
     transport: Transport | None = None,
 ) -> aiohttp.ClientResponse:
-    """Sign and send a message; returns the answer, whatever its status. Raises SourceError if there is none (code
-    TIMEOUT, CONNECTION or DNS), or AddressRefused for an address that is not public unless `private` allows it."""
+    """Sign a message by each secret (during a rotation there are several) and send it; returns the answer, whatever its
+    status. Raises SourceError if there is none (code TIMEOUT, CONNECTION or DNS), or AddressRefused for an address that
+    is not public unless `private` allows it."""
     body = json.dumps(message, ensure_ascii=False)
-    headers = signed(message_id, body, secrets, datetime.now(UTC))
+    now = datetime.now(UTC)
+    headers = {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": " ".join(Signer(secret).sign(message_id, now, body) for secret in secrets),
+        "Content-Type": "application/json",
+        "User-Agent": f"rowlock/{VERSION}",
+    }
     try:
         return await post(target, body.encode(), headers, seconds, private=private, transport=transport)
     except TimeoutError:
@@ -53,18 +61,6 @@ async def deliver(
         # The error's own text is left out: it may quote the URL with a secret in it, and the receiver's data.
         reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
         raise SourceError(f"{target.host}: {reason}", code="CONNECTION") from None
-
-
-def signed(message_id: str, body: str, secrets: Sequence[str], now: datetime) -> dict[str, str]:
-    """The headers of Standard Webhooks: during a rotation a signature by each secret."""
-    signatures = [Signer(secret).sign(message_id, now, body) for secret in secrets]
-    return {
-        "webhook-id": message_id,
-        "webhook-timestamp": str(int(now.timestamp())),
-        "webhook-signature": " ".join(signatures),
-        "Content-Type": "application/json",
-        "User-Agent": f"rowlock/{VERSION}",
-    }
 
 
 async def post(
@@ -78,7 +74,7 @@ async def post(
 ) -> aiohttp.ClientResponse:
     """Send a request; returns the answer, of which status and headers may be read. Raises TimeoutError, OSError,
     aiohttp.ClientError, or AddressRefused for an address that is not public unless `private` allows it."""
-    by = transport or (Transport(dial=_any_socket) if private else Transport())
+    by = transport or (Transport(dial=lambda info: socket.socket(*info[:3])) if private else Transport())
     host = target.host.strip("[]")
     async with asyncio.timeout(seconds):  # around the DNS as well, which may hang
         address = (await by.resolve(host))[0] if private else await public_address(target, by.resolve)
@@ -96,8 +92,3 @@ async def post(
             ) as answer,
         ):
             return answer
-
-
-def _any_socket(info: tuple[Any, ...]) -> socket.socket:
-    family, kind, protocol, *_ = info
-    return socket.socket(family, kind, protocol)

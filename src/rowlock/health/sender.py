@@ -14,7 +14,6 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import Any
 
 from rowlock.core.config import AlertSettings
 from rowlock.core.errors import ConfigError, SourceError, StoreError
@@ -129,7 +128,8 @@ async def deliver(settings: AlertSettings, message: alerts.Message) -> None:
         return
     from rowlock.health import post
 
-    body, secrets = envelope(message, datetime.now(UTC)), [settings.webhook_secret]
+    secrets = [settings.webhook_secret]
+    body = {"type": message.type, "timestamp": alerts.iso(datetime.now(UTC)), "data": message.body}
     seconds, private = settings.webhook_timeout_seconds, settings.webhook_private
     try:
         target = web_target(settings.webhook_url, ANY_PORT, said="alerts.webhook_url is")
@@ -139,15 +139,6 @@ async def deliver(settings: AlertSettings, message: alerts.Message) -> None:
     if not 200 <= answer.status < 300:
         again = answer.status >= 500 or answer.status in (408, 425, 429)
         raise NotDelivered(f"{target.host} answered {answer.status}", refused=not again)
-
-
-def envelope(message: alerts.Message, now: datetime) -> dict[str, Any]:
-    """The body of a request, as Standard Webhooks defines it."""
-    return {
-        "type": message.type,
-        "timestamp": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        "data": message.body,
-    }
 
 
 def _log(message: alerts.Message) -> None:

@@ -88,14 +88,10 @@ class JobLog(Watcher):
         if transition.state in (State.QUEUED, State.CANCELLED):
             level = logging.INFO
         within_budget = self._within_budget(level)
-        if log.isEnabledFor(level) and (within_budget or level > logging.INFO):
-            self._log_end(level, job, transition, seconds, with_traceback=within_budget)
-
-    def _log_end(
-        self, level: int, job: Claimed, transition: Transition, seconds: float, *, with_traceback: bool
-    ) -> None:
+        if not log.isEnabledFor(level) or (level == logging.INFO and not within_budget):
+            return
         code, message = transition.error_code or transition.outcome, transition.error_message or ""
-        trace = transition.trace if with_traceback else None
+        trace = transition.trace if within_budget else None
         if trace is not None:
             message = message.partition("\n")[0]  # the other lines show where it was raised
         after = f", again in {transition.delay:.1f}s" if transition.state is State.RETRYABLE else ""

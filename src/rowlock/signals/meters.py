@@ -23,11 +23,10 @@ LONGEST_WAIT = 10 * 365 * 86_400.0  # a time that another program wrote may be a
 class _Series:
     """The numbers of one task in one queue."""
 
-    __slots__ = ("others", "run", "succeeded", "wait")
+    __slots__ = ("outcomes", "run", "wait")
 
     def __init__(self) -> None:
-        self.succeeded = 0
-        self.others: defaultdict[str, int] = defaultdict(int)
+        self.outcomes: defaultdict[str, int] = defaultdict(int)
         self.run, self.wait = SecondsHistogram(), SecondsHistogram()
 
 
@@ -36,16 +35,14 @@ class WorkerMeter(Watcher):
         self._series: dict[tuple[str, str], _Series] = {}
         self._tasks, self._queues = Bounded(), Bounded()
         self._lost = self._refused = self._reclaimed = 0
-        self._queries: dict[str, SecondsHistogram] = {}
+        self._queries = defaultdict[str, SecondsHistogram](SecondsHistogram)
 
     def _of(self, queue: str, task: str) -> _Series:
         found = self._series.get((queue, task))
         if found is None:
             # Beyond the bound, many names share one series, which is looked up again each time.
             key = (self._queues(queue), self._tasks(task))
-            found = self._series.get(key)
-            if found is None:
-                found = self._series[key] = _Series()
+            found = self._series.get(key) or self._series.setdefault(key, _Series())
         return found
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
@@ -56,7 +53,7 @@ class WorkerMeter(Watcher):
 
     def succeeded(self, done: Sequence[tuple[Claimed, float]]) -> None:
         for series, runs in self._grouped(done):
-            series.succeeded += len(runs)
+            series.outcomes["succeeded"] += len(runs)
             series.run.observe_all(runs)
 
     def _grouped(self, seconds: Iterable[tuple[Claimed, float]]) -> list[tuple[_Series, list[float]]]:
@@ -67,7 +64,7 @@ class WorkerMeter(Watcher):
 
     def ended(self, job: Claimed, transition: Transition, seconds: float) -> None:
         series = self._of(job.queue, job.task)
-        series.others[str(transition.outcome)] += 1
+        series.outcomes[str(transition.outcome)] += 1
         if transition.outcome in RAN:
             series.run.observe(seconds)
 
@@ -81,10 +78,7 @@ class WorkerMeter(Watcher):
         self._reclaimed += len(lost)
 
     def query(self, name: str, seconds: float) -> None:
-        found = self._queries.get(name)
-        if found is None:
-            found = self._queries[name] = SecondsHistogram()
-        found.observe(seconds)
+        self._queries[name].observe(seconds)
 
     def samples(self) -> Samples:
         """The numbers now, for any thread."""
@@ -92,8 +86,7 @@ class WorkerMeter(Watcher):
         outcomes = [
             Sample((*key, outcome), count)
             for key, each in series
-            for outcome, count in [("succeeded", each.succeeded), *sorted(each.others.copy().items())]
-            if count
+            for outcome, count in sorted(each.outcomes.copy().items())
         ]
         return {
             "rowlock_attempts_total": outcomes,

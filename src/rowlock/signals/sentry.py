@@ -53,21 +53,18 @@ class Sentry(Watcher):
     def _send(self, job: Claimed, transition: Transition) -> None:
         code = _code(job, transition)
         if transition.state is State.DEAD:
-            self._crumbs.append(_breadcrumb(job, code))
+            crumb = {
+                "timestamp": datetime.now(UTC).isoformat(),
+                "category": "rowlock.job",
+                "level": "error",
+                "message": f"Job {job.id} ({job.task}) is dead: {code}",
+                "data": {"job_id": job.id, "task": job.task, "attempt": job.attempt, "code": code},
+            }
+            self._crumbs.append(crumb)
         event = event_of(job, transition, code)
         if self._crumbs:
             event["breadcrumbs"] = {"values": list(self._crumbs)}
         self._client.capture_event(event)  # without a scope: the program's may hold a user, a request and anything else
-
-
-def _breadcrumb(job: Claimed, code: str) -> dict[str, Any]:
-    return {
-        "timestamp": datetime.now(UTC).isoformat(),
-        "category": "rowlock.job",
-        "level": "error",
-        "message": f"Job {job.id} ({job.task}) is dead: {code}",
-        "data": {"job_id": job.id, "task": job.task, "attempt": job.attempt, "code": code},
-    }
 
 
 def _client(settings: SentrySettings) -> sentry_sdk.Client:

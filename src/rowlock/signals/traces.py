@@ -22,6 +22,7 @@ from rowlock.core.option_checks import TRACEPARENT
 from rowlock.core.outcome import AttemptEnd, Failed, Lost, TimedOut
 from rowlock.core.tracebacks import STORED_BYTES, exceptions_of, traceback_text
 from rowlock.signals.events import Watcher
+from rowlock.store.engine.clock import boottime
 
 SECOND = 1_000_000_000  # in the nanoseconds of spans
 NOWHERE = Context()  # the parent context of spans that are the root of their trace
@@ -95,12 +96,11 @@ class Traces:
 class BatchSpans(Watcher):
     """A span for each claim that found jobs and each batch of outcomes, recorded afterwards. Each is its own trace."""
 
-    def __init__(self, traces: Traces) -> None:
-        self._tracer = traces.tracer
+    def __init__(self) -> None:
+        self._tracer = trace.get_tracer("rowlock")
 
     def claimed(self, jobs: Sequence[Claimed], sent: float) -> None:
-        took = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) - sent
-        self._span("claim", time.time_ns() - int(took * SECOND), len(jobs))
+        self._span("claim", time.time_ns() - int((boottime() - sent) * SECOND), len(jobs))
 
     def written(self, count: int, began: float) -> None:
         self._span("settle", time.time_ns() - int((time.monotonic() - began) * SECOND), count)

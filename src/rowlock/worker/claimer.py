@@ -8,9 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn, Protocol
+from typing import cast
 
 from rowlock.core.claiming.actions import (
     Action,
@@ -29,14 +28,14 @@ from rowlock.core.claiming.ranges import Range, Sighting
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed
 from rowlock.signals.events import Watcher
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import claim
-from rowlock.store.sources import claim as sourced_claim
+from rowlock.store.sources.claim import look
 from rowlock.store.upkeep import bad_rows
 from rowlock.worker.registration import Registration
-from rowlock.worker.upkeep.heartbeat import boottime
 
 log = logging.getLogger("rowlock.worker")
 
@@ -46,68 +45,28 @@ NO_REPLY = (StoreUnavailable, asyncio.CancelledError)
 FULL_DISK_SECONDS = 2.0  # between tries while the disk is full
 
 
-class Room(Protocol):
-    """The room for jobs that a claimer fills: `Slots` of a worker, `Publisher` of a bridge."""
-
-    worker_id: str
-
-    @property
-    def free(self) -> int: ...
-    @property
-    def waiting(self) -> int: ...
-    @property
-    def unsettled(self) -> int: ...
-
-
-class Starter(Protocol):
-    """What claimed jobs go to: `Executor` of a worker, `Publisher` of a bridge."""
-
-    def start(self, claimed: list[Claimed], sent: float, /) -> None: ...
-
-
-class Claims(Protocol):
-    """The two operations that claim jobs: `WorkerClaims`, or `Publisher` of a bridge, which also publishes them."""
-
-    def plain(self, token: str, ranges: Sequence[Range], n: int) -> Operation[list[Claimed]]: ...
-
-    def sourced(
-        self, token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int
-    ) -> Operation[ClaimResult]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerClaims:
-    """Claims for a worker, under a lease of `lease` seconds."""
-
-    worker: str
-    lease: float
-
-    def plain(self, token: str, ranges: Sequence[Range], n: int) -> Operation[list[Claimed]]:
-        return claim.claim(self.worker, token, ranges, n, self.lease)
-
-    def sourced(
-        self, token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int
-    ) -> Operation[ClaimResult]:
-        return sourced_claim.claim_sourced(self.worker, token, sightings, order, plain, n, self.lease)
+PlainClaim = Callable[[str, Sequence[Range], int], Operation[list[Claimed]]]
+SourcedClaim = Callable[[str, Sequence[Sighting], Sequence[str], Sequence[Range], int], Operation[ClaimResult]]
 
 
 class Claimer:
-    """Keeps the slots of one worker filled. Other parts of the worker report to it what happens, it reports that to its
-    plan (core/claiming/plan.py), and each round carries out the action that the plan chooses."""
+    """Keeps a worker's slots filled, or a bridge's stream. Other parts of the worker report to it what happens, it
+    reports that to its plan (core/claiming/plan.py), and each round carries out the action that the plan chooses."""
 
-    slots: Room  # set before the first round
-    executor: Starter  # set before the first round
+    fill: Callable[[], Fill]  # how full the worker is; set before the first round, and so is `start`
+    start: Callable[[list[Claimed], float], None]  # begins claimed jobs, given when their claim was sent
 
     def __init__(
         self,
         store: Store,
         plan: Plan,
-        claims: Claims,
+        plain_claim: PlainClaim,
+        sourced_claim: SourcedClaim,
         registration: Registration,
         watcher: Watcher,
         on_cancel: Callable[[], None] | None = None,
     ) -> None:
-        self._store, self.plan, self._claims = store, plan, claims
+        self._store, self.plan, self._plain_claim, self._sourced_claim = store, plan, plain_claim, sourced_claim
         self._registration, self._watcher, self._on_cancel = registration, watcher, on_cancel
         self._lost_claims: list[str] = []
         self._wake = asyncio.Event()
@@ -122,7 +81,7 @@ class Claimer:
         if what == "work":
             self.plan.woken(time.monotonic())
             self._wake.set()
-        elif self._on_cancel is not None and what in ("cancel", f"cancel:{self.slots.worker_id}"):
+        elif self._on_cancel is not None and what in ("cancel", f"cancel:{self._registration.worker}"):
             self._on_cancel()
 
     def returned(self, seconds: float, waiting: int) -> None:
@@ -172,11 +131,13 @@ class Claimer:
         if self._pauses or self._closed:
             await self._sleep(PAUSE_SECONDS)
             return 0.0
-        slots, now = self.slots, time.monotonic()
+        now = time.monotonic()
         while self._freed:
             self.plan.sources.freed(*self._freed.popitem(), now)
-        action = self.plan.next(Fill(slots.free, slots.waiting, slots.unsettled), now)
+        action = self.plan.next(self.fill(), now)
         try:
+            if self._lost_claims:
+                await self.adopt_lost_claims()
             match action:
                 case Sleep():
                     await self._sleep(action.until - time.monotonic())
@@ -185,7 +146,7 @@ class Claimer:
                 case ClaimSourced():
                     await self._claim_sourced(action)
                 case Look():
-                    sightings = await self._store.run(sourced_claim.look(action.ranges))
+                    sightings = await self._store.run(look(action.ranges))
                     self.plan.sources.saw(action.ranges, sightings, action.began, time.monotonic())
                 case Peek():
                     ready, due = await self._store.run(claim.peek(action.served))
@@ -213,39 +174,36 @@ class Claimer:
             raise error
 
     async def _claim(self, action: Claim) -> None:
-        if self._lost_claims:
-            await self.adopt_lost_claims()
         token, sent = new_token(), boottime()
         try:
-            claimed = await self._store.run(self._claims.plain(token, action.ranges, action.n))
+            claimed = await self._store.run(self._plain_claim(token, action.ranges, action.n))
         except NO_REPLY as error:
             self._remember(token, error)
             raise
         more = self.plan.claimed(action, claimed, time.monotonic(), time.time())
         if claimed:
-            self.executor.start(claimed, sent)
+            self.start(claimed, sent)
             if not more:
                 await asyncio.sleep(0)  # nothing to claim is waiting: let the handlers begin before the next decision
 
     async def _claim_sourced(self, action: ClaimSourced) -> None:
-        if self._lost_claims:
-            await self.adopt_lost_claims()
         # Wait for both parts, also if one fails: a claim that still runs could claim jobs after a stop.
         parts = [self._claim_part(action, sightings, n) for sightings, n in action.parts]
         answers = await asyncio.gather(*parts, return_exceptions=True)
-        self.plan.claimed_sourced(
-            action, [one if isinstance(one, ClaimResult) else _raised(one) for one in answers], time.monotonic()
-        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        self.plan.claimed_sourced(action, cast(list[ClaimResult], answers), time.monotonic())
 
     async def _claim_part(self, action: ClaimSourced, sightings: Sequence[Sighting], n: int) -> ClaimResult:
         token, sent = new_token(), boottime()
         try:
-            result = await self._store.run(self._claims.sourced(token, sightings, action.order, action.plain, n))
+            result = await self._store.run(self._sourced_claim(token, sightings, action.order, action.plain, n))
         except NO_REPLY as error:
             self._remember(token, error)
             raise
         if result.jobs:
-            self.executor.start(result.jobs, sent)
+            self.start(result.jobs, sent)
         return result
 
     def _remember(self, token: str, error: BaseException) -> None:
@@ -257,10 +215,10 @@ class Claimer:
         """Find the jobs of claims whose reply was lost, by the token of the claim, and start them."""
         while self._lost_claims:
             sent = boottime()
-            adopted = await self._store.run(claim.adopt(self.slots.worker_id, self._lost_claims[0]))
+            adopted = await self._store.run(claim.adopt(self._registration.worker, self._lost_claims[0]))
             self._lost_claims.pop(0)
             if adopted:
-                self.executor.start(adopted, sent)
+                self.start(adopted, sent)
 
     async def _promote(self) -> None:
         promote, due_ids = partial(claim.promote, PROMOTE_BATCH), bad_rows.next_ids("due_ids", n=PROMOTE_BATCH)
@@ -287,7 +245,3 @@ class Claimer:
                 async with asyncio.timeout(delay):
                     await self._wake.wait()
         self._wake.clear()
-
-
-def _raised(error: BaseException) -> NoReturn:
-    raise error

@@ -12,24 +12,21 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rowlock.client.client import Client
 from rowlock.client.tasks.registry import stored_task
+from rowlock.client.tasks.task import Task
 from rowlock.core.errors import StoreError
 from rowlock.health.sender import Alerts
 from rowlock.signals.metrics import Sample, Samples
-from rowlock.store.engine.store import Store
 from rowlock.store.jobs import tasks
 from rowlock.store.schedules import dispatchers, fire, schedules
 from rowlock.store.upkeep import bad_rows, clock_repair
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
-
-if TYPE_CHECKING:
-    from rowlock.client.client import Client
-    from rowlock.client.tasks.task import Task
 
 log = logging.getLogger("rowlock.dispatcher")
 
@@ -55,9 +52,6 @@ class Dispatcher:
         self.app, self.id, self._now = app, worker_id(), now or time.monotonic
         # Longer than the pauses between the signs of life that a dispatcher sends, whatever lease the workers have.
         self._lease = max(app.settings.worker.lease_seconds, 10 * POLL_SECONDS)
-        self._loops: Loops
-        self._store: Store
-        self._alerts: Alerts
         self._seen_at, self._declared = 0.0, False
         self._looked_at = self._now()  # for schedules to retire; after a start, other dispatchers may be starting
         self._put_right_at = self._look_again_at = 0.0
@@ -146,8 +140,8 @@ class Dispatcher:
         except bad_rows.OUTAGE:
             raise
         except BAD_ROW as error:
-            log.warning("firing failed for a batch of schedules (%s); firing each of them alone", error)
-            fired = await self._fire_each()
+            log.warning("firing failed for a batch of schedules (%s); firing halves of it", error)
+            fired = await self._fire_halves()
         took = time.monotonic() - began
         self.fired += fired.jobs
         self.passed_over += fired.passed_over
@@ -160,21 +154,19 @@ class Dispatcher:
             return REST * took
         return 0.0
 
-    async def _fire_each(self) -> fire.Fired:
-        """One row makes firing fail for the whole batch: fire each schedule that is due alone, and leave that one."""
+    async def _fire_halves(self) -> fire.Fired:
+        """One row makes firing fail for the whole batch: fire halves of it, and leave that one."""
         every = await self._store.run(fire.due(self._batch, tuple(self._left_out)))
-        fired, refused = list[fire.Fired](), dict[fire.ScheduleRule, str]()
-        for one in every:
-            others = {*self._left_out, *every} - {one}
-            try:
-                fired.append(await self._store.run(fire.fire(1, tuple(others))))
-                refused.update(fired[-1].refused)
-            except bad_rows.OUTAGE:
-                raise
-            except BAD_ROW as error:
-                refused[one] = why = f"its tick cannot be fired: {error}"
-                with suppress(StoreError):  # so that `schedules list` shows it
-                    await self._store.run(fire.tell(one.id, why))
+
+        def fire_part(part: Sequence[fire.ScheduleRule]) -> Awaitable[fire.Fired]:
+            return self._store.run(fire.fire(len(part), tuple({*self._left_out, *every} - {*part})))
+
+        fired, failed = await bad_rows.in_halves(every, fire_part)
+        refused = {schedule: why for one in fired for schedule, why in one.refused.items()}
+        for schedule, error in failed:
+            refused[schedule] = why = f"its tick cannot be fired: {error}"
+            with suppress(StoreError):  # so that `schedules list` shows it
+                await self._store.run(fire.tell(schedule.id, why))
         return fire.Fired(
             sum(one.schedules for one in fired),
             sum(one.jobs for one in fired),
@@ -221,7 +213,6 @@ class Dispatcher:
             log.warning("schedule %r is retired: no living process has it in its code or config any more", name)
 
     async def stop(self) -> None:
-        """Fire no more."""
         if self._samples in self.app.meters:
             self.app.meters.remove(self._samples)
         await self._loops.finish("dispatch", timeout=5.0)

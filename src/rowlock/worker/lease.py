@@ -6,8 +6,9 @@ import asyncio
 import random
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rowlock.client.client import Client
 from rowlock.client.tasks.arguments import to_json
 from rowlock.client.transactions import joined
 from rowlock.core import option_checks
@@ -26,6 +27,7 @@ from rowlock.core.outcome import AttemptEnd, Failed, Released, Succeeded, TimedO
 from rowlock.core.policy import decide
 from rowlock.core.schedules.schedule import span
 from rowlock.core.states import State
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.records import parsed
 from rowlock.store.jobs import claim, leases, settle
@@ -34,10 +36,6 @@ from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.loops import to_the_end
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.registration import worker_id
-from rowlock.worker.upkeep.heartbeat import boottime
-
-if TYPE_CHECKING:
-    from rowlock.client.client import Client
 
 RUN_LOOK_SECONDS = 0.01
 GIVE_BACK_SECONDS = 2.0

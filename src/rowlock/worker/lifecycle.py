@@ -7,16 +7,14 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import Any, Protocol, TypeVar
 
+from rowlock.client.client import Client
 from rowlock.signals.endpoint import Endpoint
 from rowlock.worker.dispatcher import Dispatcher
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.systemd import Notifier
-
-if TYPE_CHECKING:
-    from rowlock.client.client import Client
 
 # A closed terminal or a lost SSH connection sends SIGHUP, Ctrl-\ and some service managers send SIGQUIT. By default
 # both end a process at once, and its jobs would wait for their leases to run out.
@@ -127,21 +125,6 @@ async def run_worker(app: Client, **changes: Any) -> None:
         await serve(WorkerPool(app, **changes), stopper)
 
 
-@contextmanager
-def metrics_shown(app: Client) -> Iterator[None]:
-    """Show the numbers of a process without a worker on the metrics port, if the settings give one."""
-    settings = app.settings.worker
-    if settings.metrics_port is None:
-        yield
-        return
-    where = settings.metrics_host, settings.metrics_port
-    endpoint = Endpoint(*where, app.meters, live=lambda: None, ready=lambda: None)
-    try:
-        yield
-    finally:
-        endpoint.close()
-
-
 class Startable(Protocol):
     """A worker, a dispatcher or a bridge."""
 
@@ -165,7 +148,12 @@ async def started(part: P) -> AsyncIterator[P]:
 
 async def run_until_signal(app: Client, part: Startable) -> None:
     """Run a dispatcher or a bridge until a signal stops it."""
-    with signals() as stopper, metrics_shown(app):
+    settings = app.settings.worker
+    with signals() as stopper, ExitStack() as shown:
+        if settings.metrics_port is not None:
+            where = settings.metrics_host, settings.metrics_port
+            endpoint = Endpoint(*where, app.meters, live=lambda: None, ready=lambda: None)
+            shown.callback(endpoint.close)
         async with started(part):
             await stopper.run(part.join())
 

@@ -47,7 +47,7 @@ class Loops:
             except StoreError as error:
                 delay = min(5.0, 0.1 * 2 ** min(failures, 6)) * random.uniform(0.5, 1.0)
                 failures += 1
-                self._report(name, error, delay)
+                self._report(name, error, f"; trying again in {delay:.1f} s")
             except Exception:
                 failures += 1
                 log.exception("%s: unexpected error", name)
@@ -70,11 +70,11 @@ class Loops:
         for wake in self._wakes.values():
             wake.set()
 
-    def _report(self, name: str, error: StoreError, delay: float) -> None:
+    def _report(self, what: str, error: BaseException, follows: str = "") -> None:
         if isinstance(error, (StoreUnavailable, StorageFull)):
-            self._outage.failed(name, error)
+            self._outage.failed(what, error)
         else:
-            log.warning("%s: %s; trying again in %.1f s", name, error, delay)
+            log.warning("%s: %s%s", what, error, follows)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run something once in the background; an error is logged."""
@@ -85,10 +85,7 @@ class Loops:
     def _drop(self, task: asyncio.Task[Any]) -> None:
         self._loose.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            if isinstance(error, (StoreUnavailable, StorageFull)):
-                self._outage.failed("background work", error)
-            else:
-                log.warning("background work failed: %s", error)
+            self._report("background work", error)
 
     async def finish(self, name: str, timeout: float) -> None:
         """End a loop after its round. Cut off inside a claim, the worker would hold jobs that it does not know of."""

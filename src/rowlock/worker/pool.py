@@ -10,51 +10,49 @@ import asyncio
 import logging
 import math
 import multiprocessing
+import random
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rowlock.client.client import Client
 from rowlock.core.claiming.plan import Plan
 from rowlock.core.config import WorkerSettings, change_worker
-from rowlock.core.errors import NotAllowed, StoreUnavailable, needs
+from rowlock.core.errors import NotAllowed, StoreError, StoreUnavailable, needs
 from rowlock.health.sender import Alerts
 from rowlock.signals.endpoint import Endpoint
 from rowlock.signals.events import Watcher, Watchers
 from rowlock.signals.logs import JobLog
 from rowlock.signals.meters import TimedStore, WorkerMeter
 from rowlock.store.engine.store import Store
-from rowlock.store.jobs import leases
+from rowlock.store.jobs import claim, leases
 from rowlock.store.jobs import tasks as stored_tasks
+from rowlock.store.sources import claim as sourced
 from rowlock.store.sources import sources
 from rowlock.store.upkeep import partitions
 from rowlock.store.workers import StopHow
-from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.executor import Executor
-from rowlock.worker.attempt.job_log import JobLines
-from rowlock.worker.attempt.progress import ProgressBook
 from rowlock.worker.attempt.quarantine import Suspects
+from rowlock.worker.attempt.reports import JobLines, ProgressBook
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.attempt.stopping import Stopping
-from rowlock.worker.claimer import Claimer, WorkerClaims
-from rowlock.worker.health import Vitals, show
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
 from rowlock.worker.processes.children import Children
 from rowlock.worker.registration import Registration, worker_id
 from rowlock.worker.settler import BatchMarks, Settler
-from rowlock.worker.shutdown import Shutdown
 from rowlock.worker.upkeep.checks import Lookout
 from rowlock.worker.upkeep.heartbeat import Heart
 from rowlock.worker.upkeep.result_files import ResultTidy
 from rowlock.worker.upkeep.sweeper import Sweeper
 
-if TYPE_CHECKING:
-    from rowlock.signals.traces import Traces
-
 log = logging.getLogger("rowlock.worker")
 
 LINES_SECONDS = 1.0  # for the log lines of jobs that are not yet written when a worker stops
+LEAVE_SECONDS = 1.0  # for attempts that were asked to stop at the end of a shutdown's grace
+CLAIM_SECONDS = 10.0  # at most, for a claim that is under way when the worker stops
 START_TRIES, START_SECONDS = 5, 0.2  # of a worker whose connection breaks while it starts; the delay grows
 
 
@@ -65,6 +63,8 @@ class WorkerPool:
         self.settings = change_worker(app.settings.worker, dict(config or {}) | changes)
         self.app, self.id = app, worker_id()
         self._started = False
+        self._ending = False
+        self._deadline = math.inf  # until which running attempts may finish, once the worker stops
         self._stopped = asyncio.Event()
         self._asked: asyncio.Task[None] | None = None  # the stop that an operator has asked for
         self._exits = AsyncExitStack()  # what a failed start closes again
@@ -143,14 +143,22 @@ class WorkerPool:
             in_process=in_process,
             parallel=store.writers > 1,
         )
-        claims = WorkerClaims(self.id, settings.lease_seconds)
-        self.claimer = Claimer(store, plan, claims, self._registration, self.watcher, self._cancel_requested)
-        self.slots = self.claimer.slots = Slots(self.id, settings.pool_size, self.claimer, self.watcher)
+        self.claimer = Claimer(
+            store,
+            plan,
+            partial(claim.claim, self.id, lease=settings.lease_seconds),
+            partial(sourced.claim_sourced, self.id, lease=settings.lease_seconds),
+            self._registration,
+            self.watcher,
+            on_cancel=lambda: self.loops.spawn(self._look_for_cancels()),
+        )
+        self.slots = Slots(self.id, settings.pool_size, self.claimer, self.watcher)
         self._progress, self._lines = ProgressBook(store), JobLines(store)
         self.settler = Settler(store, app.keep, self.slots, self.claimer, self._progress, self.watcher)
         self.stopping = Stopping(self.slots, self.settler)
         self.batches = BatchMarks(store, self.loops)
-        self.executor = self.claimer.executor = Executor(
+        self._children = Children(app, settings.pool_size, self._lines.keeper, spare=True)
+        self.executor = Executor(
             app,
             self.slots,
             resources,
@@ -159,13 +167,13 @@ class WorkerPool:
             stopping=self.stopping,
             progress=self._progress,
             batches=self.batches,
-            children=Children(app, settings.pool_size, self._lines, spare=True),
-            suspects=Suspects(self.slots, self.settler, self.claimer, Children(app, 1, self._lines)),
-            lines=self._lines,
+            children=self._children,
+            suspects=Suspects(self.slots, self.settler, self.claimer, Children(app, 1, self._lines.keeper)),
+            keeper=self._lines.keeper,
         )
+        self.claimer.fill, self.claimer.start = self.slots.fill, self.executor.start
         self.heart = Heart(
             app,
-            settings,
             self.slots,
             self.stopping,
             self._registration,
@@ -174,20 +182,24 @@ class WorkerPool:
             on_stop=self.asked_to_stop,
         )
         self.sweeper = Sweeper(store, settings, app.keep, self.heart, self.claimer, self.watcher)
-        self._shutdown = Shutdown(self, settings)
         if meter is not None:
-            vitals = Vitals(self.slots, self.heart, settings.lease_seconds)
-            self.endpoint = show(app, settings, meter, vitals, self._exits)
+            for samples in (meter.samples, self.heart.samples):
+                app.meters.append(samples)
+                self._exits.callback(app.meters.remove, samples)
+        if settings.metrics_port is not None:
+            where = settings.metrics_host, settings.metrics_port
+            self.endpoint = Endpoint(*where, app.meters, self.heart.live, self.heart.ready)
+            self._exits.callback(self.endpoint.close)
 
     def _begin(self, claims: bool) -> None:
         """Start the loops: to settle and, with `claims`, to claim and to keep the database tidy."""
         settings, start = self.settings, self.loops.start
         self._started = True
         start("settle", self.settler.round)
-        start("progress", partial(self._progress.round, self.stopping))
+        start("progress", partial(self._progress.round, self.stopping), vital=False)
         start("lines", self._lines.round)
         if claims:
-            self.executor.prepare()
+            self._children.prepare(task for task in self.app.registry.here().values() if task.runs_in == "process")
             start("claim", self.claimer.round)
             self.sweeper.start(self.loops)
             tidy = ResultTidy(self._store, self.app.results, abandoned_seconds=10 * settings.lease_seconds)
@@ -196,9 +208,6 @@ class WorkerPool:
             self._alerts.start(start)
         extra = {"queues": settings.queues, "pool_size": settings.pool_size}
         log.info("Worker started: %s", self.id, extra=extra)
-
-    def _cancel_requested(self) -> None:
-        self.loops.spawn(self._look_for_cancels())
 
     async def _look_for_cancels(self) -> None:
         if held := list(self.slots.held.values()):
@@ -253,38 +262,74 @@ class WorkerPool:
         if not self._started:
             return
         grace = self.settings.shutdown_timeout_seconds if timeout is None else timeout
-        if self._shutdown.begun:
-            self._shutdown.limit(grace)
+        if self._ending:
+            self._limit(grace)
             await self._stopped.wait()
             return
         try:
-            await self._shutdown.run(grace)
-            await self._stop_parts()
+            await self._end_attempts(grace)
+            await self.loops.stop_all()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINES_SECONDS):
+                    await self._lines.flush()
+            await self.heart.stop()
+            await self.executor.close()
+            self.watcher.stopped()
             await self._exits.aclose()
             log.info("Worker stopped: %s", self.id)
         finally:
             self._stopped.set()
 
-    async def _stop_parts(self) -> None:
-        """Stop the loops, the heartbeats, and the threads and child processes of the executor."""
-        await self.loops.stop_all()
+    def _limit(self, grace: float) -> None:
+        """Release the running attempts after these seconds, or earlier if that was the time limit before."""
+        self._deadline = min(self._deadline, time.monotonic() + grace)
+
+    async def _end_attempts(self, grace: float) -> None:
+        """Claim no more, let running attempts finish for `grace` seconds, release the rest, and write every outcome
+        before its lease runs out."""
+        slots = self.slots
+        self._ending, self._deadline = True, time.monotonic() + grace
+        self.claimer.close()
+        slots.closed = True
+        await self.loops.finish("claim", timeout=min(grace, CLAIM_SECONDS))
+        await self._give_back_unstarted(LEAVE_SECONDS)
+        while slots.occupied and time.monotonic() < self._deadline:
+            await asyncio.sleep(0.02)
+        self.stopping.all_now()
+        late = time.monotonic() + LEAVE_SECONDS
+        while slots.occupied and time.monotonic() < late:
+            await asyncio.sleep(0.02)
+        self.stopping.give_up_all()
+        leases_end = time.monotonic() + max(2.0, self.settings.lease_seconds - self.settings.heartbeat_seconds)
+        await self._give_back_unstarted(leases_end - time.monotonic())
+        await self.settler.drain(leases_end - time.monotonic())
         with suppress(TimeoutError):
-            async with asyncio.timeout(LINES_SECONDS):
-                await self._lines.flush()
-        await self.heart.stop()
-        await self.executor.close()
-        self.watcher.stopped()
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.batches.finish()
+
+    async def _give_back_unstarted(self, seconds: float) -> None:
+        """Release jobs that are claimed but not started. A claim whose reply was lost may have claimed jobs: ask
+        the database about it until it answers, or the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.claimer.has_lost_claims:
+                    try:
+                        await self.claimer.adopt_lost_claims()
+                    except StoreError as error:
+                        log.warning("whether a claim that was cut off has taken jobs is not known yet: %s", error)
+                        await asyncio.sleep(random.uniform(0.2, 0.5))
+        self.stopping.give_back_unstarted()
 
     def hurry(self) -> None:
         """Release the running attempts of a stop that is under way now, without waiting for its timeout."""
         if self._started:
-            self._shutdown.limit(0.0)
+            self._limit(0.0)
 
     def asked_to_stop(self, how: StopHow) -> None:
         """An operator asks this worker to end, after the jobs that it runs or now; each heartbeat says it again."""
         if how == "stop":
             self.hurry()
-        if self._asked is None and not self._shutdown.begun:
+        if self._asked is None and not self._ending:
             ends = "gives them back" if how == "stop" else "ends after them"
             log.info(
                 "an operator asks for a %s: %d jobs run here; takes no more, and %s", how, self.slots.occupied, ends
@@ -307,5 +352,5 @@ def _observers(app: Client, settings: WorkerSettings, worker: str) -> tuple[Watc
     if app.traces is not None and app.settings.traces.claims:
         from rowlock.signals.traces import BatchSpans
 
-        watchers.append(BatchSpans(cast("Traces", app.traces)))
+        watchers.append(BatchSpans())
     return Watchers(*watchers), meter

@@ -8,6 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from rowlock.client.settings import VERSION
 from rowlock.core.config import WorkerSettings
@@ -33,35 +34,35 @@ def resident_bytes() -> int | None:
         return None
 
 
+@dataclass
 class Registration:
     """The row of one worker, with the tasks that it serves."""
 
-    def __init__(
-        self, settings: WorkerSettings, worker: str, tasks: Collection[str], slots: int, wake_address: str | None = None
-    ) -> None:
-        self._settings, self._worker, self._tasks, self._slots = settings, worker, sorted(tasks), slots
-        self.wake_address = wake_address  # of the wake-ups that the worker listens to
+    settings: WorkerSettings
+    worker: str
+    tasks: Collection[str]
+    slots: int
+    wake_address: str | None = None  # of the wake-ups that the worker listens to
 
     async def write(self, store: Store) -> None:
         """Write the row: at the start, and again when another worker has removed it."""
-        settings = self._settings
         await store.run(
             workers.register(
-                self._worker,
+                self.worker,
                 socket.gethostname(),
                 os.getpid(),
                 VERSION,
-                settings.queues,
-                self._tasks,
-                self._slots,
+                self.settings.queues,
+                sorted(self.tasks),
+                self.slots,
                 self.wake_address,
-                settings.lease_seconds,
+                self.settings.lease_seconds,
             )
         )
 
     async def set_idle(self, store: Store, idle: bool) -> None:
         """Say in the row whether this worker waits to be woken. If another worker has removed the row, write it."""
-        change = workers.set_idle(self._worker, idle, self._settings.lease_seconds)
+        change = workers.set_idle(self.worker, idle, self.settings.lease_seconds)
         if not await store.run(change) and idle:
             await self.write(store)
             await store.run(change)
@@ -69,6 +70,6 @@ class Registration:
     async def sign_off(self, store: Store) -> None:
         """Remove the row: the worker has stopped. Without a database it stays until another worker removes it."""
         try:
-            await store.run(workers.remove(self._worker))
+            await store.run(workers.remove(self.worker))
         except StoreError as error:
             log.warning("could not sign off: %s", error)

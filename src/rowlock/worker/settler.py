@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rowlock.core.errors import StorageFull, StoreUnavailable
 from rowlock.core.job import Claimed
@@ -28,12 +27,10 @@ from rowlock.store.jobs import settle as settle_jobs
 from rowlock.store.upkeep import bad_rows
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import internal
-from rowlock.worker.attempt.progress import ProgressBook
+from rowlock.worker.attempt.reports import ProgressBook
 from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
-
-if TYPE_CHECKING:
-    from rowlock.worker.claimer import Claimer
 
 KNOWN = 10_000  # batches that are remembered as started; to mark one twice is harmless
 log = logging.getLogger("rowlock.worker")
@@ -125,8 +122,6 @@ def undecided(job: Claimed, broken: Exception) -> Transition:
 
 
 class Settler:
-    """The one writer of outcomes in a worker."""
-
     def __init__(
         self,
         store: Store,

@@ -14,8 +14,6 @@ from contextlib import suppress
 
 
 class Notifier:
-    """Messages of this process to the service manager that started it, if one did."""
-
     def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
         found = os.environ if environ is None else environ
         self._address = found.pop("NOTIFY_SOCKET", "")

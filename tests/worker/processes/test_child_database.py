@@ -12,7 +12,7 @@ from rowlock.core.outcome import Cancelled, Succeeded
 from rowlock.core.states import State
 from rowlock.store.read import job_logs, relatives
 from rowlock.worker.attempt.attempt import LiveAttempt
-from rowlock.worker.attempt.job_log import JobLines
+from rowlock.worker.attempt.reports import JobLines
 from rowlock.worker.processes.children import Children
 from support import process_tasks as tasks
 from support.child_runs import failed
@@ -66,7 +66,7 @@ async def test_a_job_can_enqueue_another_from_the_child(children: Children) -> N
 async def test_log_lines_of_a_child_are_kept_with_the_job_that_wrote_them() -> None:
     store = await app.store()
     lines = JobLines(store)
-    children = Children(app, 1, lines)
+    children = Children(app, 1, lines.keeper)
     try:
         written = []
         for last in ("short", "x" * 5000):

@@ -16,7 +16,7 @@ Tasks = Literal["every", "prefetchable", "in_process"]  # which tasks a claim is
 
 
 class Fill(NamedTuple):
-    """How full the worker is: the properties of its `Slots`."""
+    """How full the worker is."""
 
     free: int  # slots for which no job is claimed yet
     waiting: int  # jobs claimed beyond the free slots

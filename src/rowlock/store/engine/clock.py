@@ -1,7 +1,9 @@
-"""The database's clock, by which all leases, delays and ticks are measured."""
+"""The database's clock, by which all leases, delays and ticks are measured; and this machine's, by which a worker
+counts how long it has held a lease."""
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
 from rowlock.store.engine.operation import Call, Steps, operation
@@ -13,3 +15,8 @@ def now() -> Steps[datetime]:
     (clock,) = yield Call("clock")
     at: datetime = moment(clock.now)
     return at
+
+
+def boottime() -> float:
+    """Seconds that also pass while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

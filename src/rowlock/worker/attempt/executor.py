@@ -8,10 +8,10 @@ import asyncio
 import contextvars
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rowlock.client.client import Client
 from rowlock.client.context import Context, Report
@@ -33,12 +33,10 @@ from rowlock.core.outcome import AttemptEnd, Succeeded
 from rowlock.core.policy import decide, suspect
 from rowlock.signals.logs import job_fields
 from rowlock.store.jobs import leases, settle
-from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, NotRegistered, Overran, end_of, stopped
-from rowlock.worker.attempt.job_log import JobLines, KeepsLines
-from rowlock.worker.attempt.progress import ProgressBook
+from rowlock.worker.attempt.reports import Keeper, ProgressBook
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.attempt.stopping import Stopping
 from rowlock.worker.attempt.threads import SlotThreads
 from rowlock.worker.settler import BatchMarks, Settler
 
@@ -61,8 +59,6 @@ Function = Callable[[], Any]  # a task's function with its arguments
 
 
 class Executor:
-    """Runs the attempts of one worker."""
-
     def __init__(
         self,
         app: Client,
@@ -76,18 +72,14 @@ class Executor:
         batches: BatchMarks,
         children: Children,
         suspects: Suspects,
-        lines: JobLines | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._progress, self._batches = settler, progress, batches
         self._context = contextvars.copy_context()
         self._traces = cast("Traces | None", app.traces)  # Rowlock makes it, for enqueues and for attempts
         self._children, self._suspects, self._threads = children, suspects, SlotThreads(slots.size)
-        self._invoker = Invoker(app, resources, progress, self._threads, lines, stopping)
-
-    def prepare(self) -> None:
-        """Start a child process before the first job that needs one."""
-        self._children.prepare(task for task in self._app.registry.here().values() if task.runs_in == "process")
+        self._invoker = Invoker(app, resources, progress.reporter, self._threads.call, keeper, stopping)
 
     def start(self, claimed: list[Claimed] | None = None, sent: float = 0.0) -> None:
         """Take over jobs that were just claimed, if any (`sent` is when their claim was sent), and start as many of the
@@ -122,8 +114,7 @@ class Executor:
         span = None if self._traces is None else self._begin_span(self._traces, attempt)
         try:
             if attempt.reason is None:
-                task, run = self._resolve(attempt)
-                end = await run(attempt, task)
+                end = await self._run(attempt)
             else:  # it was asked to stop before its first step
                 end = stopped(attempt)
         except BaseException as error:
@@ -133,22 +124,26 @@ class Executor:
             span(end)
         try:
             if end is None:  # its own transaction has committed its success, or its lease was lost
-                self._nothing_to_settle(attempt)
+                self._slots.nothing_to_settle(attempt)
+                if attempt.job.batch_id is not None and attempt.reason != "lost":
+                    self._batches.settled_itself(attempt.job.batch_id)
             elif not attempt.abandoned:
                 self._settler.settle(attempt, end)
         finally:
             self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
 
-    def _resolve(self, attempt: LiveAttempt) -> tuple[AnyTask, Run]:
-        """The job's task, and what runs it: quarantine, a child process, or this one."""
+    def _run(self, attempt: LiveAttempt) -> Coroutine[Any, Any, AttemptEnd | None]:
+        """The run of the job's task: in quarantine, in a child process, or in this one."""
         try:
             task = self._app.registry.get(attempt.job.task)
         except TaskNotFound as error:
             raise NotRegistered(str(error)) from None
-        return task, self._run_suspect if suspect(attempt.job) else self._usual_run(task)
-
-    def _usual_run(self, task: AnyTask) -> Run:
-        return self._run_in_child if task.runs_in == "process" else self._invoker.call
+        run: Run = self._invoker.call
+        if task.runs_in == "process":
+            run = partial(self._children.run, report=self._progress.reporter(attempt))
+        if suspect(attempt.job):
+            return self._suspects.run(attempt, task, self._progress.reporter(attempt), run)
+        return run(attempt, task)
 
     def _begin_span(self, traces: Traces, attempt: LiveAttempt) -> EndSpan | None:
         """Start the attempt's span; follow-ups and a child process belong to it. Returns what ends it. Span processors
@@ -168,17 +163,6 @@ class Executor:
 
         return end_span
 
-    def _nothing_to_settle(self, attempt: LiveAttempt) -> None:
-        self._slots.nothing_to_settle(attempt)
-        if attempt.job.batch_id is not None and attempt.reason != "lost":
-            self._batches.settled_itself(attempt.job.batch_id)
-
-    def _run_in_child(self, attempt: LiveAttempt, task: AnyTask) -> Coroutine[Any, Any, AttemptEnd | None]:
-        return self._children.run(attempt, task, self._progress.reporter(attempt))
-
-    def _run_suspect(self, attempt: LiveAttempt, task: AnyTask) -> Coroutine[Any, Any, AttemptEnd | None]:
-        return self._suspects.run(attempt, task, self._progress.reporter(attempt), self._usual_run(task))
-
     def _returned(self, attempt: LiveAttempt) -> None:
         """An attempt has returned: its slot is free, also if its outcome is not written yet."""
         slots = self._slots
@@ -196,35 +180,24 @@ class Executor:
         self._threads.close()
 
 
-class Reporters(Protocol):
-    """Where progress goes: `ProgressBook` in a worker, `ChildProgress` in a child process."""
-
-    def reporter(self, attempt: LiveAttempt, /) -> Report: ...
-
-
-class BlockingCalls(Protocol):
-    """Where a function runs that is not async: threads of a worker, the main thread of a child process."""
-
-    async def call(self, attempt: LiveAttempt, function: Function, /) -> Any: ...
-
-
 class Invoker:
-    """Calls the functions of one app's tasks."""
+    """Calls the functions of one app's tasks. `call_blocking` calls one that is not async: in a thread of a worker, in
+    the main thread of a child process. It keeps the timeout of what it calls."""
 
     def __init__(
         self,
         app: Client,
         resources: Mapping[str, Any],
-        progress: Reporters,
-        threads: BlockingCalls,
-        lines: KeepsLines | None,
+        reporter: Callable[[LiveAttempt], Report],
+        call_blocking: Callable[[LiveAttempt, Function], Awaitable[Any]],
+        keeper: Keeper | None,
         stopping: Stopping | None,
     ) -> None:
         self._app, self._resources = app, resources
-        self._progress, self._threads, self._lines = progress, threads, lines
+        self._reporter, self._call_blocking, self._keeper = reporter, call_blocking, keeper
         self._stopping = stopping  # None in a child process: its parent enforces timeouts
 
-    async def call(self, attempt: LiveAttempt, task: Task[..., Any, Any]) -> AttemptEnd | None:
+    async def call(self, attempt: LiveAttempt, task: AnyTask) -> AttemptEnd | None:
         """How the attempt ended, unless it raises. None when its own transaction has committed its success."""
         job, app = attempt.job, self._app
         try:
@@ -237,10 +210,10 @@ class Invoker:
             ctx = attempt.ctx = Context(
                 app,
                 job,
-                report=self._progress.reporter(attempt),
+                report=self._reporter(attempt),
                 resources=self._resources,
                 blocking=attempt.blocking,
-                keep_line=self._lines.keeper(job) if task.options.keep_logs and self._lines is not None else None,
+                keep_line=self._keeper(job) if task.options.keep_logs and self._keeper is not None else None,
             )
             ctx.own_transaction.enter()
         else:
@@ -280,14 +253,12 @@ class Invoker:
                 f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
             )
 
-    async def _wrapped(
-        self, attempt: LiveAttempt, task: Task[..., Any, Any], ctx: Any, arguments: dict[str, Any]
-    ) -> Any:
-        """The call inside its middlewares and its timeout. `BlockingCalls.call` keeps the timeout of what it calls."""
+    async def _wrapped(self, attempt: LiveAttempt, task: AnyTask, ctx: Any, arguments: dict[str, Any]) -> Any:
+        """The call inside its middlewares and its timeout."""
         given = (ctx,) if task.takes_context else ()
-        function = partial(task.function, *given, **arguments)
-        innermost = self._call_blocking if attempt.blocking else self._call_async
-        around: Callable[[], Coroutine[Any, Any, Any]] = partial(innermost, attempt, function)
+        around: Callable[[], Coroutine[Any, Any, Any]] = partial(task.function, *given, **arguments)
+        if attempt.blocking:
+            around = partial(self._call_in_context, attempt, around)
         for middleware in reversed(self._app.middlewares):
             around = partial(middleware, ctx, around)
         timeout = attempt.job.timeout_seconds
@@ -310,12 +281,9 @@ class Invoker:
             raise Overran(timeout)
         return value
 
-    async def _call_async(self, attempt: LiveAttempt, function: Function) -> Any:
-        return await function()
-
-    async def _call_blocking(self, attempt: LiveAttempt, function: Function) -> Any:
+    async def _call_in_context(self, attempt: LiveAttempt, function: Function) -> Any:
         context = contextvars.copy_context()  # with what the middlewares have set
-        return await self._threads.call(attempt, partial(context.run, function))
+        return await self._call_blocking(attempt, partial(context.run, function))
 
     async def _commit(
         self, attempt: LiveAttempt, transaction: AttemptTransaction, result: Succeeded
@@ -353,7 +321,7 @@ class Invoker:
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
 
 
-def _result_text(task: Task[..., Any, Any], value: Any) -> str:
+def _result_text(task: AnyTask, value: Any) -> str:
     try:
         return to_json(value, f"the result of {task.name!r}", MAX_RESULT_BYTES)
     except InvalidArguments as error:

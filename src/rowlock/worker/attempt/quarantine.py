@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
 
 from rowlock.client.context import Report
 from rowlock.core.outcome import AttemptEnd, Lost, Released
@@ -14,13 +13,11 @@ from rowlock.signals.logs import job_fields
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.executor import AnyTask, Run
 from rowlock.worker.attempt.slots import Slots
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.processes.children import Children
 from rowlock.worker.processes.locate import NotImportable
 from rowlock.worker.processes.process import ChildDied, NotStarted
 from rowlock.worker.settler import Settler
-
-if TYPE_CHECKING:
-    from rowlock.worker.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
@@ -45,7 +42,6 @@ class Suspects:
         self._children = children  # one: the quarantine child
         self._running: LiveAttempt | None = None
         self._mean = 0.0  # moving average of the seconds that a suspect took
-        self._alarm: asyncio.TimerHandle | None = None
 
     def add(self, attempt: LiveAttempt) -> None:
         """Let a claimed suspect wait for its turn."""
@@ -54,7 +50,7 @@ class Suspects:
             self._release(attempt)
             return
         self.waiting.append(attempt)
-        self._alarm = self._alarm or asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._waited_too_long)
+        asyncio.get_running_loop().call_later(LONGEST_SECONDS, self._waited_too_long, attempt)
 
     def next(self) -> LiveAttempt | None:
         """The suspect that may run now, or None."""
@@ -89,19 +85,12 @@ class Suspects:
             return await usual(attempt, task)
 
     async def close(self) -> None:
-        """The worker stops; it releases the waiting suspects itself."""
-        if self._alarm is not None:
-            self._alarm.cancel()
         await self._children.close()
 
-    def _waited_too_long(self) -> None:
-        self._alarm = None
-        now = time.monotonic()
-        while self.waiting and self.waiting[0].started <= now - LONGEST_SECONDS + 0.01:
-            self._release(self.waiting.popleft())
-        if self.waiting:
-            left = self.waiting[0].started + LONGEST_SECONDS - now
-            self._alarm = asyncio.get_running_loop().call_later(left, self._waited_too_long)
+    def _waited_too_long(self, attempt: LiveAttempt) -> None:
+        if attempt in self.waiting:
+            self.waiting.remove(attempt)
+            self._release(attempt)
 
     def _release(self, attempt: LiveAttempt) -> None:
         least, most = DELAYS

@@ -9,22 +9,18 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from rowlock.core.claiming.actions import Fill
 from rowlock.core.job import Claimed
 from rowlock.core.policy import Transition
 from rowlock.core.states import State
 from rowlock.signals.events import Watcher
 from rowlock.store.jobs import settle
 from rowlock.worker.attempt.attempt import LiveAttempt
-
-if TYPE_CHECKING:
-    from rowlock.worker.claimer import Claimer
+from rowlock.worker.claimer import Claimer
 
 
 class Slots:
-    """The jobs that one worker holds, and how many of its slots are occupied."""
-
     def __init__(self, worker_id: str, size: int, claimer: Claimer, watcher: Watcher) -> None:
         self.worker_id, self.size, self._claimer, self.watcher = worker_id, size, claimer, watcher
         self.held: dict[str, LiveAttempt] = {}  # claimed and not yet settled, by job id
@@ -34,20 +30,9 @@ class Slots:
         self.closed = False  # nothing more is started
         self.stale_refused = 0  # outcomes that came after the lease was lost, and changed nothing
 
-    @property
-    def free(self) -> int:
-        """Slots for which no job is claimed yet."""
-        return max(0, self.size - self.occupied - len(self.unstarted))
-
-    @property
-    def waiting(self) -> int:
-        """Jobs claimed beyond the free slots."""
-        return max(0, self.occupied + len(self.unstarted) - self.size)
-
-    @property
-    def unsettled(self) -> int:
-        """Attempts that have returned, and whose outcome is not written yet."""
-        return len(self.held) - self.occupied - len(self.unstarted) - len(self.suspects)
+    def fill(self) -> Fill:
+        begun = self.occupied + len(self.unstarted)
+        return Fill(max(0, self.size - begun), max(0, begun - self.size), len(self.held) - begun - len(self.suspects))
 
     def add(self, claimed: list[Claimed], sent: float) -> None:
         """Add claimed jobs, whose leases count from `sent`, when their claim was sent. The executor starts them."""

@@ -7,12 +7,10 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import Overran
-
-T = TypeVar("T")
 
 
 class SlotThreads:
@@ -30,8 +28,14 @@ class SlotThreads:
         """Call a handler's function. A thread cannot be killed: past its timeout the attempt is asked to stop, and it
         keeps its lease until the function returns."""
         timeout, began = attempt.job.timeout_seconds, time.monotonic()
-        work = self.run(lambda: _returned_or_raised(function))
         loop = asyncio.get_running_loop()
+        work: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+        if self._free == 0 and self._started < self._size:
+            threading.Thread(target=self._work, args=(loop,), name="rowlock-slot", daemon=True).start()
+            self._started += 1  # after the start: the system may refuse to start a thread, and that one must not count
+        else:
+            self._free -= 1
+        self._inbox.put((work, function))
         alarm = loop.call_later(timeout, attempt.stop, "timeout") if timeout is not None else None
         try:
             while not work.done():
@@ -50,22 +54,10 @@ class SlotThreads:
             raise error
         return value
 
-    def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Run a function that does not raise; the future has its value."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
-        if self._free == 0 and self._started < self._size:
-            threading.Thread(target=self._work, args=(loop,), name="rowlock-slot", daemon=True).start()
-            self._started += 1  # after the start: the system may refuse to start a thread, and that one must not count
-        else:
-            self._free -= 1
-        self._inbox.put((answer, function))
-        return answer
-
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         while (given := self._inbox.get()) is not None:
             answer, function = given
-            value = function()
+            value = returned_or_raised(function)
             try:
                 loop.call_soon_threadsafe(self._done, answer, value)
             except RuntimeError:  # the worker and its loop are gone
@@ -82,7 +74,7 @@ class SlotThreads:
             self._inbox.put(None)
 
 
-def _returned_or_raised(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+def returned_or_raised(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     """What the function returned, or raised. Not as the future's exception: asyncio refuses StopIteration there, and
     the attempt would wait for ever."""
     try:

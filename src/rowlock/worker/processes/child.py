@@ -38,6 +38,7 @@ from rowlock.store.read.job_logs import MOST_TEXT
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import end_of
 from rowlock.worker.attempt.executor import Invoker
+from rowlock.worker.attempt.threads import returned_or_raised
 from rowlock.worker.processes.cleanup import Leftovers
 from rowlock.worker.processes.locate import NotImportable, find
 
@@ -104,7 +105,6 @@ class ToParent(logging.Handler):
         self._send, self._pid = send, os.getpid()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send one record."""
         try:
             if os.getpid() != self._pid:  # in a fork: two processes that write to the pipe would garble it
                 os.write(2, f"{self.format(record)[:RECORD_LIMIT]}\n".encode(errors="backslashreplace"))
@@ -198,11 +198,7 @@ class Host:
         answer: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
 
         def work() -> None:
-            value, raised = None, None
-            try:
-                value = function()
-            except BaseException as error:
-                raised = error
+            value, raised = returned_or_raised(function)
             self.end_fork(raised)
             if not answer.done():
                 answer.set_result((value, raised))
@@ -230,7 +226,9 @@ class Host:
         self.send("ready")
         while (message := await self._inbox.get()) != ["exit"]:
             if message[0] == "import":
-                await self._import(message[1])
+                for name, where in message[1].items():  # one that cannot be imported is reported when it has a job
+                    with suppress(NotImportable):
+                        self._tasks[name] = await self.between_turns(partial(find, name, where))
                 self.send("imported")
                 continue
             self.send("began")
@@ -242,12 +240,6 @@ class Host:
         await self._exits.aclose()
         for app in self._invokers:
             await app.close()
-
-    async def _import(self, tasks: dict[str, list[list[str]]]) -> None:
-        """Import tasks before one of them has a job. One that cannot be imported is reported when it has."""
-        for name, where in tasks.items():
-            with suppress(NotImportable):
-                self._tasks[name] = await self.between_turns(partial(find, name, where))
 
     def _left_behind(self) -> str | None:
         try:
@@ -301,14 +293,15 @@ class Host:
             for lifespan in app.lifespans:
                 resources |= await opening.enter_async_context(asynccontextmanager(lifespan)())
             self._exits.push_async_callback(opening.pop_all().aclose)
-        invoker = self._invokers[app] = Invoker(app, resources, self.progress, self, lines=self, stopping=None)
+        invoker = self._invokers[app] = Invoker(
+            app, resources, self.progress.reporter, self._call_blocking, self._keeper, stopping=None
+        )
         return invoker
 
-    async def call(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
-        """Call a sync task in the main thread. The parent enforces its timeout."""
-        return await self.between_turns(function)
+    async def _call_blocking(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
+        return await self.between_turns(function)  # in the main thread; the parent enforces the timeout
 
-    def keeper(self, job: Claimed) -> Callable[[str, str], None]:
+    def _keeper(self, job: Claimed) -> Callable[[str, str], None]:
         """The function that keeps a line (level, message) of `ctx.log`: the parent writes it to the database."""
         return lambda level, message: self.send("line", level, clean(message, MOST_TEXT))
 

@@ -15,25 +15,23 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_args
 
 from rowlock.client.client import Client
 from rowlock.client.context import Report
 from rowlock.client.tasks.task import Task
 from rowlock.core.errors import LeaseLost
-from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
+from rowlock.core.outcome import AttemptEnd, Failed, Released, TimedOut
 from rowlock.signals.logs import job_fields
 from rowlock.worker.attempt.attempt import LiveAttempt
-from rowlock.worker.attempt.job_log import KeepsLines
+from rowlock.worker.attempt.reports import Keeper
 from rowlock.worker.loops import to_the_end
 from rowlock.worker.processes.locate import NotImportable, places
 from rowlock.worker.processes.process import Child, ChildDied, NotStarted, Output
 
 log = logging.getLogger("rowlock.worker")
 
-ENDS: dict[str, Callable[..., AttemptEnd]] = {
-    kind.__name__: kind for kind in (Succeeded, Failed, TimedOut, Cancelled, Released, Lost)
-}
+ENDS: dict[str, Callable[..., AttemptEnd]] = {kind.__name__: kind for kind in get_args(AttemptEnd)}
 
 
 class Children:
@@ -44,8 +42,8 @@ class Children:
     IMPORT_SECONDS = 20.0  # that the spare may take to import the tasks
     STARTS = max(2, os.cpu_count() or 1)  # children that start at the same time: more would only slow each other down
 
-    def __init__(self, app: Client, size: int, lines: KeepsLines | None = None, *, spare: bool = False) -> None:
-        self._app, self._room, self._lines = app, asyncio.Semaphore(size), lines
+    def __init__(self, app: Client, size: int, keeper: Keeper | None = None, *, spare: bool = False) -> None:
+        self._app, self._room, self._keeper = app, asyncio.Semaphore(size), keeper
         self._size, self._spare = size, spare
         self._all: set[Child] = set()
         self._starting: set[asyncio.Task[None]] = set()
@@ -87,7 +85,7 @@ class Children:
         # The timeout is enforced here: a child that hangs cannot do it.
         fields = list(job._replace(timeout_seconds=None))
         message = [fields, task.name, where, levels]
-        keep = self._lines.keeper(job) if self._lines is not None else None
+        keep = self._keeper(job) if self._keeper is not None else None
         output = Output(name, job_fields(job), keep)
         async with self._room:
             answer = await self._ask(message, job.timeout_seconds, output, report)

@@ -24,7 +24,6 @@ from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,7 +47,7 @@ class Output:
 
     def __init__(self, logger: str, extra: Mapping[str, Any], keep: Callable[[str, str], None] | None = None) -> None:
         self._log, self._extra = logging.getLogger(logger), dict(extra)
-        self._keep = keep
+        self.keep = keep or (lambda level, text: None)
         self._rest = b""
         self._second, self._count, self._left_out = 0, 0, 0
         self._last: deque[tuple[int, str]] = deque(maxlen=LAST_LINES)
@@ -66,10 +65,6 @@ class Output:
             prefix = "" if logger == self._log.name else f"{logger}: "
             for line in text.split("\n"):
                 self._line(level, prefix + line)
-
-    def keep(self, level: str, text: str) -> None:
-        if self._keep is not None:
-            self._keep(level, text)
 
     def end(self) -> None:
         """The job has ended: log the unfinished line and the last lines."""
@@ -135,8 +130,6 @@ class ChildDied(Exception):
 
 
 class Child:
-    """One child process, and the thread that talks to it."""
-
     KILL_SECONDS = 5.0  # between SIGTERM and SIGKILL
     START_SECONDS = 60.0  # until a child is ready: it imports the program
     CLOSE_SECONDS = 2.0  # for an idle child to close its lifespans
@@ -190,9 +183,18 @@ class Child:
         await self.stop()
 
     def _signal(self, number: int) -> None:
+        """Send a signal to the process and to everything that it has started."""
         process = self.process  # the thread may set it to None meanwhile
-        if process is not None:
-            signal_group(process, number)
+        if process is None or process.pid is None:
+            return
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            if process.exitcode is None:  # it has no group of its own yet
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+        except PermissionError:
+            pass
 
     # --- in the thread
 
@@ -324,20 +326,6 @@ class Child:
             time.sleep(0.01)
         self._signal(signal.SIGKILL)
         self.process.join(self.KILL_SECONDS)
-
-
-def signal_group(process: BaseProcess, number: int) -> None:
-    """Send a signal to a process and to everything that it has started."""
-    if process.pid is None:
-        return
-    try:
-        os.killpg(process.pid, number)
-    except ProcessLookupError:
-        if process.exitcode is None:  # it has no group of its own yet
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, number)
-    except PermissionError:
-        pass
 
 
 def group_lives(number: int) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from datetime import datetime
 
 from rowlock.store.engine import clock
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.store import Store
 from rowlock.store.read.counts import unknown_tasks
 from rowlock.store.upkeep import clock_repair
-from rowlock.worker.upkeep.heartbeat import boottime
 
 log = logging.getLogger("rowlock.worker")
 
@@ -21,8 +21,6 @@ FEW, ALL = 10_000, 10_000_000  # jobs that wait for their time: looked at after 
 
 
 class Lookout:
-    """The checks of one worker."""
-
     def __init__(self, store: Store, queues: Collection[str]) -> None:
         self._store, self._queues = store, queues
         self._seen: tuple[datetime, float] | None = None  # the database's clock and ours, at the last round
@@ -30,7 +28,6 @@ class Lookout:
         self._told: set[tuple[str, str]] = set()
 
     async def round(self) -> float:
-        """One round of checks. Returns the delay before the next."""
         started = self._seen is None
         await self._put_right()
         if not started:  # after a start, other workers may be starting

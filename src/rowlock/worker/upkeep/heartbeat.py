@@ -15,36 +15,28 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rowlock.client.client import Client
-from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import RowlockError, StorageFull, StoreUnavailable
+from rowlock.signals.metrics import Sample, Samples
 from rowlock.store import Store, open_store, workers
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.outage import Outage
 from rowlock.store.jobs import leases
 from rowlock.store.workers import StopHow
-from rowlock.worker.attempt.attempt import LiveAttempt
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 from rowlock.worker.attempt.slots import Slots
-from rowlock.worker.attempt.stopping import Stopping
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.registration import Registration, resident_bytes
-
-if TYPE_CHECKING:
-    from rowlock.worker.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
 WARN_SECONDS = 1.0  # that the worker's event loop has not turned
+BLOCKED_SECONDS = 10.0  # an event loop that has not turned for this long is taken for dead
 LOCKED_ROWS = 3  # row locks that are waited for side by side; each takes one of the heart's four connections
 WATCH_SECONDS = 0.2  # between checks of leases that run out and of the event loop
 TICK_SECONDS = 0.25  # between two looks at the time in the event loop
 WINDOW_SECONDS = 15.0  # the longest lag is remembered for one to two windows
-
-
-def boottime() -> float:
-    """Seconds that also pass while the machine is suspended."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
 
 
 class Heart:
@@ -54,7 +46,6 @@ class Heart:
     def __init__(
         self,
         app: Client,
-        settings: WorkerSettings,
         slots: Slots,
         stopping: Stopping,
         registration: Registration,
@@ -63,7 +54,8 @@ class Heart:
         on_stop: Callable[[StopHow], None],
     ) -> None:
         self._app, self._slots, self._stopping, self._registration = app, slots, stopping, registration
-        self._beat_seconds, self._lease = settings.heartbeat_seconds, settings.lease_seconds
+        self._beat_seconds = registration.settings.heartbeat_seconds
+        self._lease = registration.settings.lease_seconds
         self._outage, self._claimer, self._on_stop = outage, claimer, on_stop
         self.in_touch_since = boottime()  # since when every beat has reached the database
         self._loop = asyncio.get_running_loop()
@@ -79,22 +71,37 @@ class Heart:
 
     def start(self) -> None:
         self._own_loop = asyncio.new_event_loop()  # here, so that a worker which cannot have one does not start
-        self.lag.start()
+        self.lag.tick()
         self._thread.start()
 
-    @property
-    def started(self) -> bool:
-        return self._thread.ident is not None
+    # --- what metrics and probes read, in their own thread
 
-    @property
-    def alive(self) -> bool:
-        """Whether the thread that beats runs, or has not been started yet."""
-        return not self.started or self._thread.is_alive()
+    def samples(self) -> Samples:
+        busy, size = min(self._slots.occupied, self._slots.size), self._slots.size
+        return {
+            "rowlock_slots": [Sample(("busy",), busy), Sample(("free",), size - busy)],
+            "rowlock_worker_heartbeat_age_seconds": [Sample((), time.monotonic() - self._beat_at)],
+            "rowlock_loop_lag_seconds": [Sample((), self.lag.longest)],
+        }
 
-    @property
-    def beat_age(self) -> float:
-        """Seconds since a beat reached the database, or since the start."""
-        return time.monotonic() - self._beat_at
+    def live(self) -> str | None:
+        """What is wrong with the process; None if nothing is."""
+        if (lag := self.lag.blocked_for) > BLOCKED_SECONDS:
+            return f"the event loop has not turned for {lag:.0f} s"
+        ended = self._thread.ident is not None and not self._thread.is_alive()
+        return "the thread of the heartbeats has ended" if ended else None
+
+    def ready(self) -> str | None:
+        """Why the worker takes no jobs; None if it does."""
+        if self._slots.closed:
+            return "stopping"
+        if self._thread.ident is None:
+            return "starting"
+        if (age := time.monotonic() - self._beat_at) > self._lease:
+            return f"the database has not been reached for {age:.0f} s"
+        return self.live()
+
+    # --- the end
 
     async def stop(self) -> None:
         """Send no more heartbeats; leases that are still held run out."""
@@ -182,9 +189,9 @@ class Heart:
         if held:
             still = await store.run(leases.held(_keys(held)))  # by job id, with whether a cancel is requested
             gone = [attempt for attempt in held if attempt.job.id not in still and not attempt.ended]
-            self._tell(
-                self._stopping.lost, [attempt for attempt in gone if not await self._has_settled(store, attempt)]
-            )
+            # The handler's own transaction may have settled the job, a moment before the attempt ends.
+            lost = [one for one in gone if not await store.run(leases.settled_by(one.job.id, one.token))]
+            self._tell(self._stopping.lost, lost)
             self._tell(self._stopping.cancelled, [attempt for attempt in held if still.get(attempt.job.id)])
             for attempt in due:
                 if attempt.job.id in still and attempt.job.id not in renewed:
@@ -198,10 +205,6 @@ class Heart:
             self._loop.call_soon_threadsafe(self._claimer.forgotten)
         self._beat_at = time.monotonic()
         self.beats += 1
-
-    async def _has_settled(self, store: Store, attempt: LiveAttempt) -> bool:
-        """Whether the handler's own transaction has settled the job, a moment before the attempt ends."""
-        return await store.run(leases.settled_by(attempt.job.id, attempt.token))
 
     def _row_is_locked(self, store: Store, attempt: LiveAttempt, sent: float) -> None:
         """The beat skipped this row because it is locked: wait for the lock while the next beats go on."""
@@ -246,7 +249,7 @@ class Heart:
 
     def _watch_loop(self, warned: bool) -> bool:
         """Warn once, with the names of the running tasks, when a handler blocks the event loop."""
-        still = self.lag.still_for
+        still = self.lag.blocked_for
         if still > WARN_SECONDS and not warned:
             tasks = ", ".join(sorted({attempt.job.task for attempt in self._held_now() if attempt.task})) or "none"
             log.warning("the event loop has not turned for %.1f s; an async handler blocks it: %s", still, tasks)
@@ -267,31 +270,23 @@ class LoopLag:
         self._longest = self._longest_before = 0.0  # lags in this window and in the one before
         self._stopped = False
 
-    def start(self) -> None:
-        """Begin to watch. Called in the loop's own thread."""
-        self._tick()
-
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """Note how late this timer is, and start it again. Called in the loop's own thread, first to begin."""
         now = time.monotonic()
-        late, self._ticked = now - self._ticked - TICK_SECONDS, now
+        late, self._ticked = self.blocked_for, now
         if now - self._window > WINDOW_SECONDS:
             self._longest, self._longest_before, self._window = 0.0, self._longest, now
         self._longest = max(self._longest, late)
         if not self._stopped:
-            self._loop.call_later(TICK_SECONDS, self._tick)
+            self._loop.call_later(TICK_SECONDS, self.tick)
 
     def stop(self) -> None:
         self._stopped = True
 
     @property
-    def still_for(self) -> float:
-        """Seconds since the loop turned last."""
-        return time.monotonic() - self._ticked
-
-    @property
     def blocked_for(self) -> float:
         """Seconds for which the loop has not turned, beyond what is usual."""
-        return max(0.0, self.still_for - TICK_SECONDS)
+        return max(0.0, time.monotonic() - self._ticked - TICK_SECONDS)
 
     @property
     def longest(self) -> float:

@@ -25,8 +25,6 @@ YOUNG_SECONDS = 3600.0  # a younger file may be of an attempt that is about to s
 
 
 class ResultTidy:
-    """Checks the stored results, a part in each round."""
-
     def __init__(self, store: Store, results: Results, abandoned_seconds: float) -> None:
         self._store, self._results, self._abandoned = store, results, abandoned_seconds
         self._walk: Iterator[str] = iter(())

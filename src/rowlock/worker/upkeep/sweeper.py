@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rowlock.core.config import WorkerSettings
 from rowlock.core.errors import StoreError
@@ -19,15 +19,13 @@ from rowlock.core.job import Settlement
 from rowlock.core.policy import DAY
 from rowlock.signals.events import Watcher
 from rowlock.store import batches, workers
+from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs import cancel, claim, leases, settle
 from rowlock.store.read import counters
 from rowlock.store.upkeep import bad_rows, partitions, retention
+from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
-from rowlock.worker.upkeep.heartbeat import boottime
-
-if TYPE_CHECKING:
-    from rowlock.worker.claimer import Claimer
 
 log = logging.getLogger("rowlock.worker")
 
@@ -43,8 +41,6 @@ class InTouch(Protocol):
 
 
 class Sweeper:
-    """Reclaims other workers' leases when they ran out."""
-
     def __init__(
         self,
         store: Store,

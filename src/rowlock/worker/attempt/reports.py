@@ -1,5 +1,8 @@
-"""Log lines of jobs whose tasks keep them: collected from handlers in any thread, and written together. A child process
-sends its lines to its parent (processes/child.py)."""
+"""What handlers report while they run: their progress (`ctx.progress`), and log lines of jobs whose tasks keep them.
+
+Both are collected from any thread and written together, progress at most four times a second. A child process sends
+them to its parent (processes/child.py).
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,77 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from rowlock.client.context import Report
 from rowlock.core.error_text import clean
 from rowlock.core.errors import StoreError
 from rowlock.core.job import Claimed
+from rowlock.core.policy import Transition
 from rowlock.store.engine.store import Store
+from rowlock.store.jobs import leases
 from rowlock.store.read import job_logs
 from rowlock.store.read.job_logs import KEPT, MOST_TEXT, NewLine
+from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
 
 log = logging.getLogger("rowlock.worker")
 
-PERIOD = 0.5
+PHASE_LIMIT = 500
+PROGRESS_SECONDS = 0.25  # between two writes of progress
+LINES_SECONDS = 0.5  # between two writes of log lines
 MOST_WAITING = 10_000  # lines that wait to be written
 AT_ONCE = 500
+Latest = tuple[LiveAttempt, int | None, str | None, str | None]  # percent, phase, message
+Keeper = Callable[[Claimed], Callable[[str, str], None]]  # makes what keeps a line (level, message) of one attempt
 
 
-class KeepsLines(Protocol):
-    """Keeps the lines of jobs: `JobLines` in a worker, `Host` in a child process."""
+class ProgressBook:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._latest: dict[str, Latest] = {}
+        self._loop = asyncio.get_running_loop()
+        self._reported = asyncio.Event()
 
-    def keeper(self, job: Claimed) -> Callable[[str, str], None]: ...
+    def reporter(self, attempt: LiveAttempt) -> Report:
+        """The function behind `ctx.progress` of one attempt."""
+        job_id = attempt.job.id
+
+        def report(percent: int | None, phase: str | None, message: str | None) -> None:
+            if attempt.ended or attempt.reason == "lost":
+                return
+            before = self._latest.get(job_id)
+            shown = percent if percent is not None or before is None else before[1]
+            texts = [None if text is None else clean(str(text), PHASE_LIMIT) for text in (phase, message)]
+            self._latest[job_id] = (attempt, shown, texts[0], texts[1])
+            if before is None:
+                self._loop.call_soon_threadsafe(self._reported.set)
+
+        return report
+
+    async def flush(self, ended: Sequence[tuple[LiveAttempt, Transition]]) -> None:
+        """Write the last reports of these attempts, before their outcomes are written."""
+        if self._latest:
+            ids = [attempt.job.id for attempt, _ in ended]
+            if batch := [self._latest.pop(job_id) for job_id in ids if job_id in self._latest]:
+                await self._write(batch)
+
+    async def _write(self, batch: list[Latest]) -> list[LiveAttempt]:
+        """Write these reports under the fence. Returns the attempts that have lost their leases."""
+        rows = [(attempt.job.id, attempt.token, percent, phase, text) for attempt, percent, phase, text in batch]
+        held = await self._store.run(leases.progress(rows))
+        return [latest[0] for latest in batch if latest[0].job.id not in held]
+
+    async def round(self, stopping: Stopping) -> float:
+        """Wait for reports and write them; stop the attempts that turn out to have lost their leases. Reports that
+        cannot be written are lost. Returns the delay before the next round."""
+        await self._reported.wait()
+        self._reported.clear()
+        batch, self._latest = list(self._latest.values()), {}
+        if not batch:
+            return 0.0
+        stopping.lost(await self._write(batch))
+        return PROGRESS_SECONDS
 
 
 @dataclass(slots=True)
@@ -102,7 +154,7 @@ class JobLines:
         # A stop of the worker cancels this round, but not the writing: the lines are not in the queue any more.
         self._writing = asyncio.ensure_future(self._write())
         await asyncio.shield(self._writing)
-        return PERIOD
+        return LINES_SECONDS
 
     async def flush(self) -> None:
         """Write what waits, after what is being written."""
