@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from operator import attrgetter
 from typing import Annotated, Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter, Depends, FastAPI, Path
+from fastapi import APIRouter, Depends, Path
 from fastapi.routing import APIRoute
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
@@ -77,7 +78,7 @@ class Service:
         """A job that the sender may read. Jobs that do not exist and jobs of others give the same 404."""
         job = await self.run(own_jobs.get(asker.owner, job_id))
         if job is None or asker.job_id not in (None, job.id):
-            raise no_job()
+            raise Refusal("JOB_NOT_FOUND")
         return job
 
     async def token_is_good(self, asker: Asker) -> bool:
@@ -124,11 +125,6 @@ def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[None]:
         counts[owner] -= 1
         if not counts[owner]:
             del counts[owner]
-
-
-def no_job() -> Refusal:
-    """The same 404 for a job that does not exist and for a job of another owner."""
-    return Refusal("JOB_NOT_FOUND")
 
 
 def must_change(asker: Asker) -> None:
@@ -184,22 +180,10 @@ JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The job'
 # --- routers
 
 
-def operation_name(route: APIRoute) -> str:
-    """Its name in the OpenAPI document; generated clients name their functions after it."""
-    return route.name
+# A route's name in the OpenAPI document; generated clients name their functions after it.
+OPERATION_NAME: Callable[[APIRoute], str] = attrgetter("name")
 
 
 def api_router(**options: Any) -> APIRouter:
     """A router, with the options of FastAPI's."""
-    return APIRouter(generate_unique_id_function=operation_name, **options)
-
-
-def add_routes(target: FastAPI | APIRouter, routers: Iterable[APIRouter]) -> None:
-    """Serve the routes of our own routers as they are.
-
-    `include_router` would make a second copy of each route, with all of its models, at an application's first
-    request: 100 ms of processor time. The copies add what the application demands of each route, which is nothing.
-    """
-    routes = target.router.routes if isinstance(target, FastAPI) else target.routes
-    for router in routers:
-        routes.extend(router.routes)
+    return APIRouter(generate_unique_id_function=OPERATION_NAME, **options)

@@ -21,7 +21,6 @@ from rowlock.api.access.sender import Asker, Caller
 from rowlock.api.access.tokens import Kind, Token
 from rowlock.api.problems import Refusal, unauthorized
 from rowlock.client.client import Client
-from rowlock.core.config import JwtSettings
 from rowlock.core.errors import InvalidArguments, needs
 from rowlock.core.option_checks import name
 
@@ -42,7 +41,11 @@ class Authenticator:
 
     def __init__(self, client: Client, host: Authenticate | None = None) -> None:
         self._client, self._host = client, host
-        self._verifier = None if client.settings.api.jwt is None else _verifier(client.settings.api.jwt)
+        self._verifier: JwtVerifier | None = None
+        if (settings := client.settings.api.jwt) is not None:
+            with needs("jwt", "api.jwt needs a library"):
+                from rowlock.api.access.jwt import JwtVerifier
+            self._verifier = JwtVerifier(settings)
         self._known: OrderedDict[tuple[str, Kind], tuple[float, Token | None]] = OrderedDict()
 
     @property
@@ -115,9 +118,7 @@ class Authenticator:
         if secret.startswith(tokens.PREFIX):
             token = await self._token(secret, "token")
             return None if token is None else Asker.of(token)
-        if self._verifier is None or not await self._verifier.has_key_for(secret):
-            return None
-        return self._verifier.asker_of(secret)
+        return None if self._verifier is None else await self._verifier.asker_of(secret)
 
     async def _token(self, secret: str, kind: Kind) -> Token | None:
         now, key = time.monotonic(), (tokens.hash_of(secret), kind)
@@ -129,9 +130,3 @@ class Authenticator:
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
         return token
-
-
-def _verifier(settings: JwtSettings) -> JwtVerifier:
-    with needs("jwt", "api.jwt needs a library"):
-        from rowlock.api.access.jwt import JwtVerifier
-    return JwtVerifier(settings)

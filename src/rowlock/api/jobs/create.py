@@ -114,8 +114,8 @@ async def _create_once(service: Service, new: _New, key: str | None) -> str:
     if key is None:
         return await _create(service, new)
     body_hash = hashlib.sha256(json.dumps(new.body.model_dump(), sort_keys=True).encode()).hexdigest()
-    request = idempotency.Begun(new.owner, key, new_id())
-    earlier = await service.run(idempotency.earlier(new.owner, key))
+    request = idempotency.Begun(new.owner or "", key, new_id())
+    earlier = await service.run(idempotency.earlier(request.owner, key))
     if earlier is None:
         earlier = await service.run(idempotency.begin(request, body_hash, KEY_SECONDS, IN_FLIGHT_SECONDS))
     if earlier is not None:

@@ -8,7 +8,7 @@ from fastapi import Header, Query, Response
 
 from rowlock.api import schemas
 from rowlock.api.access import own_jobs
-from rowlock.api.context import ActingOperator, JobId, Service, Serving, Who, api_router, must_change, no_job, tagged
+from rowlock.api.context import ActingOperator, JobId, Service, Serving, Who, api_router, must_change, tagged
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, AttemptShape, CancelShape, CreatedShape, ExplainShape, JobPage, JobShape, Status
 from rowlock.core.job import Job
@@ -74,7 +74,7 @@ async def cancel_job(job_id: JobId, service: Serving, asker: Who, operator: Acti
     must_change(asker)
     answer = await service.run(own_jobs.cancel(asker.owner, job_id, service.client.keep, operator))
     if answer == "missing":
-        raise no_job()
+        raise Refusal("JOB_NOT_FOUND")
     if answer == "final":
         raise Refusal("NOT_ALLOWED", "the job has already ended")
     return CancelShape(job_id=valid_id(job_id) or job_id, status=answer.upper())
@@ -91,7 +91,7 @@ async def retry_job(job_id: JobId, service: Serving, asker: Who, operator: Actin
     must_change(asker)
     answer = await service.run(own_jobs.retry(asker.owner, job_id, operator))
     if answer == "missing":
-        raise no_job()
+        raise Refusal("JOB_NOT_FOUND")
     if answer == "refused":
         raise Refusal("NOT_ALLOWED", "only failed and cancelled jobs can be retried, if no newer job holds their key")
     return CreatedShape(job_id=valid_id(job_id) or job_id)
@@ -103,7 +103,7 @@ async def explain_job(job_id: JobId, service: Serving, asker: Who) -> ExplainSha
     job = await service.job_of(asker, job_id)
     found = await service.run(explain(job.id))
     if found is None:  # it was deleted meanwhile
-        raise no_job()
+        raise Refusal("JOB_NOT_FOUND")
     return schemas.explain_shape(found, service.zone)
 
 

@@ -15,7 +15,6 @@ from starlette.websockets import WebSocketDisconnect
 from rowlock.api.access import tokens
 from rowlock.api.access.own_jobs import EVERYONE
 from rowlock.api.access.sender import Asker
-from rowlock.api.access.tokens import Ticket
 from rowlock.api.context import Service, Serving, Who, api_router
 from rowlock.api.live.messages import CHECK_SECONDS, messages
 from rowlock.api.problems import UNUSABLE, Refusal, documented, unauthorized, unavailable
@@ -42,8 +41,7 @@ class TicketShape(Shape):
 async def create_ticket(service: Serving, asker: Who) -> TicketShape:
     """A one-time ticket for the URL of a WebSocket, because browsers cannot send a header when opening one."""
     secret = tokens.new_secret()
-    ticket = Ticket(asker.owner_name, asker.scope, asker.token_id, asker.job_id, asker.good_until)
-    await service.run(tokens.create_ticket(secret, ticket, TICKET_SECONDS))
+    await service.run(tokens.create_ticket(secret, asker, TICKET_SECONDS))
     return TicketShape(ticket=secret, expires_in=int(TICKET_SECONDS))
 
 
