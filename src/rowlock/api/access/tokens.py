@@ -68,10 +68,15 @@ def _create(kind: Kind, secret: str, owner: str | None, scope: Scope, ttl: float
 
 @operation(single=True)
 def create(
-    secret: str, owner: str | None, scope: Scope, ttl: float | None = None, job_id: str | None = None
+    secret: str,
+    owner: str | None,
+    scope: Scope,
+    ttl: float | None = None,
+    job_id: str | None = None,
+    kind: Kind = "token",
 ) -> Steps[str]:
     """Store a token; returns its id."""
-    return (yield from _create("token", secret, owner, scope, ttl, job_id=job_id)).id
+    return (yield from _create(kind, secret, owner, scope, ttl, job_id=job_id)).id
 
 
 @operation(read=True, hot=True)
@@ -111,7 +116,7 @@ def any_good() -> Steps[bool]:
 
 def login_link(
     settings: ApiSettings, owner: str | None, scope: Scope | None, base_url: str | None
-) -> tuple[str, Operation[None]]:
+) -> tuple[str, Operation[str]]:
     """A link that opens one session within ten minutes, and the operation that stores it. The secret is behind `#`:
     browsers don't send that part of an address to a server."""
     scope = scope or ("operator" if owner is None else "jobs")
@@ -124,12 +129,7 @@ def login_link(
         name(owner, "owner")
     secret = new_secret()
     address = _address_of(settings) if base_url is None else _checked(base_url)
-    return f"{address}/#once={secret}", _create_link(secret, owner, scope)
-
-
-@operation(single=True)
-def _create_link(secret: str, owner: str | None, scope: Scope) -> Steps[None]:
-    yield from _create("link", secret, owner, scope, LINK_SECONDS)
+    return f"{address}/#once={secret}", create(secret, owner, scope, LINK_SECONDS, kind="link")
 
 
 def _address_of(settings: ApiSettings) -> str:

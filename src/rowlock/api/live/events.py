@@ -47,14 +47,6 @@ class Gap(NamedTuple):
     until: int | None
 
 
-class Beginning(NamedTuple):
-    """Where a reader begins."""
-
-    newest: int  # the id of the newest event
-    deleted: int  # the largest id of an event that was deleted
-    running_to: int | None  # above the number of every transaction that took an id up to the newest
-
-
 class News(NamedTuple):
     """Events that were not there before, and which transactions had begun and not ended when they were read."""
 
@@ -72,10 +64,11 @@ def bounds() -> Steps[tuple[int, int]]:
 
 
 @operation(read=True)
-def begin() -> Steps[Beginning]:
-    """Where a reader begins that wants the events from now on."""
+def begin() -> Steps[tuple[int, int, int | None]]:
+    """Where a reader begins that wants the events from now on: the id of the newest event, the largest id of a deleted
+    one, and a number above that of every transaction that took an id up to the newest."""
     (row,) = yield Call("events_begin")
-    return Beginning(row.newest or 0, row.deleted or 0, row.running_to)
+    return row.newest or 0, row.deleted or 0, row.running_to
 
 
 @operation(read=True)

@@ -3,14 +3,13 @@ failures in groups: what fails, how often, since when, and against which sources
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Query
 
 from rowlock.api.context import Serving
-from rowlock.api.operator.now import minute_of
+from rowlock.api.operator.now import COUNTED, minute_of
 from rowlock.api.operator.route import Text, jsonable, operator_router, record
 from rowlock.api.problems import Refusal
 from rowlock.core.errors import InvalidArguments
@@ -22,7 +21,6 @@ from rowlock.store.read.failures import failures as read_failures
 MOST_POINTS = 300
 MOST_SOURCES = 5  # of a group of failures
 STEPS = (60, 300, 3600)  # seconds
-WHATS = ("succeeded", "dead", "cancelled", "attempt.failed", "attempt.timed_out", "attempt.lost", "attempt.released")
 
 router = operator_router()
 Minutes = Annotated[int, Query(ge=1, le=10_080)]
@@ -37,16 +35,15 @@ class Window:
         fitting = (step for step in STEPS if minutes * 60 / step <= MOST_POINTS)
         self.step = STEPS[-1] if minutes > 24 * 60 else next(fitting, STEPS[-1])
         self.kept = 3600 if self.step == 3600 else 60  # the numbers to read
-        last = minute_of(datetime.now(UTC))
-        self._last = last - timedelta(seconds=last.timestamp() % self.step)
-        number = max(1, -(-minutes * 60 // self.step))
-        self.moments = [self._last - timedelta(seconds=self.step * ago) for ago in range(number - 1, -1, -1)]
+        last = self.place(minute_of(datetime.now(UTC)))
+        number = -(-minutes * 60 // self.step)
+        self.moments = [last - timedelta(seconds=self.step * ago) for ago in range(number - 1, -1, -1)]
         self.since = self.moments[0]
 
     def place(self, at: datetime) -> datetime:
         return at - timedelta(seconds=at.timestamp() % self.step)
 
-    def gathered(self, numbers: Mapping[datetime, T]) -> dict[datetime, list[T]]:
+    def gathered(self, numbers: dict[datetime, T]) -> dict[datetime, list[T]]:
         """The numbers of each step."""
         found: dict[datetime, list[T]] = {}
         for at, one in numbers.items():
@@ -58,11 +55,10 @@ class Window:
 async def throughput(service: Serving, minutes: Minutes = 60, queue: Text = None, task: Text = None) -> dict[str, Any]:
     """How many jobs ended and attempts failed, in each step of time."""
     window = Window(minutes)
-    minutes_ = await service.look(counters.by_time(window.since, queue, task, window.kept))
-    found = window.gathered(minutes_)
+    found = window.gathered(await service.look(counters.by_time(window.since, queue, task, window.kept)))
     points = []
     for at in window.moments:
-        counts = {what.removeprefix("attempt."): sum(one.get(what, 0) for one in found.get(at, [])) for what in WHATS}
+        counts = {what.removeprefix("attempt."): sum(one.get(what, 0) for one in found.get(at, [])) for what in COUNTED}
         points.append({"at": jsonable(at, service.zone), **counts})
     return {"stepSeconds": window.step, "points": points}
 
@@ -96,8 +92,7 @@ async def heat(
 ) -> dict[str, Any]:
     """How many attempts ran, or jobs waited, for how long, in each step of time."""
     window = Window(minutes)
-    minutes_ = await service.look(counters.heat(what, window.since, queue, task, window.kept))
-    found = window.gathered(minutes_)
+    found = window.gathered(await service.look(counters.heat(what, window.since, queue, task, window.kept)))
     cells = []
     for at in window.moments:
         counts = [sum(one[bucket] for one in found.get(at, [])) for bucket in range(BUCKETS)]
@@ -141,8 +136,4 @@ async def failures(
         sources = [{"source": name, "count": count} for name, count in group.sources.most_common(MOST_SOURCES)]
         shown = record(group, service.zone)
         items.append({"count": shown.pop("number"), **shown, "sources": sources})
-    return {
-        "items": items,
-        "since": jsonable(found.since, service.zone),
-        "exact": found.exact,
-    }
+    return {"items": items, "since": jsonable(found.since, service.zone), "exact": found.exact}

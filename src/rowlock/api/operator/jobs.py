@@ -113,7 +113,7 @@ async def find_job(
 ) -> dict[str, Any]:
     """The job of an id, of its first characters, or of an id somewhere in a line of a log."""
     ids = list(dict.fromkeys(found for match in WHOLE_ID.findall(text) if (found := valid_id(match))))[:MOST_FOUND]
-    items = await _jobs(service, ids) if ids else []
+    items = await _jobs(service, ids)
     for match in [] if items else list(reversed(BEGINNING.findall(text)))[:3]:
         try:
             page = await service.look(search.page(JobFilter(ids=ids_that_begin(match)), MOST_FOUND))

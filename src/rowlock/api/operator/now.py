@@ -15,6 +15,7 @@ from rowlock.store.read.counts import QueueStats, read_stats
 MINUTES = 60
 MEAN_MINUTES = 5
 SAID = 4  # conditions in the sentence
+COUNTED = ("succeeded", "dead", "cancelled", *counters.FAILURES, "attempt.released")
 
 router = operator_router()
 
@@ -84,12 +85,11 @@ def series(
 
 
 async def _totals(service: Service) -> dict[str, int]:
-    found = dict.fromkeys(("succeeded", "dead", "cancelled", "failed", "timed_out", "lost", "released"), 0)
+    found = dict.fromkeys(COUNTED, 0)
     for one in await service.look(counters.totals()):
-        name = one.what.removeprefix("attempt.")
-        if name in found and one.what != "attempt.cancelled":
-            found[name] += one.count
-    return found
+        if one.what in found:
+            found[one.what] += one.count
+    return {what.removeprefix("attempt."): number for what, number in found.items()}
 
 
 def sentence(queues: Sequence[QueueStats], wrong: Sequence[Condition]) -> str:

@@ -18,21 +18,14 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from rowlock.api.context import Who, api_router, asker_of, must_change, service_of, tagged
-from rowlock.api.live.panels import Panels
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, Shape
 from rowlock.core import jsonable as core
-from rowlock.core.errors import (
-    BatchNotFound,
-    InvalidArguments,
-    JobNotFound,
-    NotAllowed,
-    ScheduleNotFound,
-    TaskNotFound,
-    WorkerNotFound,
-)
+from rowlock.core.errors import InvalidArguments, NotAllowed, RowlockError
 from rowlock.core.job import Job
 
+# LookupError: there is no such job, batch, schedule, task or worker.
+REFUSALS = {LookupError: "NOT_FOUND", InvalidArguments: "INVALID_ARGUMENTS", NotAllowed: "NOT_ALLOWED"}
 SLASH = "\udc2f"  # a slash inside of a name; no decoded path has a lone surrogate
 
 
@@ -45,10 +38,11 @@ async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
         must_change(asker)
     try:
         yield
-    except (BatchNotFound, ScheduleNotFound, JobNotFound, TaskNotFound, WorkerNotFound) as error:
-        raise Refusal("NOT_FOUND", str(error)) from None
-    except (InvalidArguments, NotAllowed) as error:
-        raise Refusal("NOT_ALLOWED" if isinstance(error, NotAllowed) else "INVALID_ARGUMENTS", str(error)) from None
+    except RowlockError as error:
+        for kind, code in REFUSALS.items():
+            if isinstance(error, kind):
+                raise Refusal(code, str(error)) from None
+        raise
 
 
 class OperatorRoute(APIRoute):
@@ -64,24 +58,20 @@ class OperatorRoute(APIRoute):
         return partial(self._serve, super().get_route_handler())
 
     async def _serve(self, handler: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
-        panels = (await service_of(request)).panels
-        if "GET" in (self.methods or ()):
-            return await _read(request, handler, panels)
-        try:
-            return await handler(request)
-        finally:
-            panels.forget()
-
-
-async def _read(request: Request, handler: Callable[[Request], Awaitable[Response]], panels: Panels) -> Response:
-    asker, known = await asker_of(request), request.headers.get("if-none-match")
-    if not asker.is_operator:
-        return await handler(request)  # which refuses it
-    key = (request.url.path, request.url.query, asker.may_change)
-    response, shared = await panels.answer(key, lambda: handler(request), share=known is not None)
-    if response.status_code != 200:
-        return response
-    return tagged(bytes(response.body), known, {"Age": "1"} if shared else {})
+        panels, asker = (await service_of(request)).panels, await asker_of(request)
+        if "GET" not in (self.methods or ()):
+            try:
+                return await handler(request)
+            finally:
+                panels.forget()
+        if not asker.is_operator:
+            return await handler(request)  # which refuses it
+        known = request.headers.get("if-none-match")
+        key = (request.url.path, request.url.query, asker.may_change)
+        response, shared = await panels.answer(key, lambda: handler(request), share=known is not None)
+        if response.status_code != 200:
+            return response
+        return tagged(bytes(response.body), known, {"Age": "1"} if shared else {})
 
 
 class NameRoute(OperatorRoute):

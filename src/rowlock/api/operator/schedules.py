@@ -61,19 +61,19 @@ async def _items(service: Service, found: list[ScheduleRow]) -> list[dict[str, A
     ticks = await service.look(history.ticks(found))
     items = []
     for schedule in found:
-        item = record(schedule, service.zone)
+        try:
+            words = parse_rule(schedule.rule, schedule.zone, seconds=True).words()
+            coming = schedule.coming(None, NEXT)
+        except InvalidArguments as error:  # a newer version has written the rule
+            words, coming = str(error), []
+        item = record(schedule, service.zone) | {
+            "editable": schedule.origin == "runtime",
+            "words": words,
+            "next": jsonable(coming, service.zone),
+            "ticks": [{**record(tick, service.zone), "fired": tick.what == "fired"} for tick in ticks[schedule.id]],
+        }
         del item["firedAhead"]
-        items.append(
-            {
-                **item,
-                "editable": schedule.origin == "runtime",
-                "words": _words(schedule),
-                "next": jsonable(_coming(schedule), service.zone),
-                "ticks": [
-                    {**jsonable(tick, service.zone), "fired": tick.what == "fired"} for tick in ticks[schedule.id]
-                ],
-            }
-        )
+        items.append(item)
     return items
 
 
@@ -95,20 +95,6 @@ async def resume_schedule(service: Serving, actor: Acting, name: Name) -> dict[s
     """Fire ticks of a schedule again."""
     await service.run(audit.audited(schedules.resume(name), actor, "schedules.resume", name))
     return await shown(service, name)
-
-
-def _words(schedule: ScheduleRow) -> str:
-    try:
-        return parse_rule(schedule.rule, schedule.zone, seconds=True).words()
-    except InvalidArguments as error:  # a newer version has written it
-        return str(error)
-
-
-def _coming(schedule: ScheduleRow) -> list[Any]:
-    try:
-        return schedule.coming(None, NEXT)
-    except InvalidArguments:
-        return []
 
 
 # --- add, change, remove
