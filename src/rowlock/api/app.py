@@ -17,7 +17,7 @@ from rowlock.api.access import session
 from rowlock.api.access.auth import Authenticate, Authenticator
 from rowlock.api.access.gate import RequestGate, host_names
 from rowlock.api.context import OPERATION_NAME, Service
-from rowlock.api.jobs import create, delivery, jobs, results
+from rowlock.api.jobs import delivery, jobs, results
 from rowlock.api.live import messages, sockets
 from rowlock.api.pages import Pages, dashboard
 from rowlock.client.client import Client
@@ -27,7 +27,7 @@ from rowlock.health.sender import Alerts
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
 
-PARTS = (sockets, messages, results, delivery, create, jobs, *operator.PARTS, session, probes)
+PARTS = (sockets, messages, results, delivery, jobs, *operator.PARTS, session, probes)
 ROUTERS = [part.router for part in PARTS]
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."

@@ -1,22 +1,49 @@
-"""Routes for the owner of jobs: list, read, cancel, retry, explain. create.py has the one that creates them."""
+"""Routes for the owner of jobs: list, read, cancel, retry, explain; and create, with limits for each owner, an
+Idempotency-Key, a webhook, and a wait for the end."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import contextlib
+import hashlib
+import json
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import Header, Query, Response
+from fastapi import Header, Query, Request, Response
+from fastapi.responses import JSONResponse
 
 from rowlock.api import schemas
-from rowlock.api.access import own_jobs
+from rowlock.api.access import idempotency, own_jobs, tokens
+from rowlock.api.access.sender import Asker
 from rowlock.api.context import ActingOperator, JobId, Service, Serving, Who, api_router, must_change, tagged
+from rowlock.api.jobs import webhooks
+from rowlock.api.jobs.delivery import accepted
+from rowlock.api.jobs.webhooks import Webhook
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.schemas import NO_NUL, AttemptShape, CancelShape, CreatedShape, ExplainShape, JobPage, JobShape, Status
+from rowlock.api.schemas import (
+    NO_NUL,
+    AttemptShape,
+    CancelShape,
+    CreatedShape,
+    ExplainShape,
+    JobPage,
+    JobShape,
+    NewJobShape,
+    Status,
+)
+from rowlock.core.errors import InvalidArguments, JobNotFound, StoreError
 from rowlock.core.job import Job
-from rowlock.store.engine.ids import valid_id
+from rowlock.store import audit
+from rowlock.store.audit import Actor
+from rowlock.store.engine.ids import new_id, valid_id
 from rowlock.store.read import job_rows
 from rowlock.store.read.explain import explain
 
 DEEPEST = 10_000  # a numbered page cannot begin after this many jobs; cursors have no limit
+LONGEST_WAIT = 30.0  # the longest `Prefer: wait`
+WATCH_SECONDS = 3600.0
+KEY_SECONDS = 86_400.0  # how long an Idempotency-Key is remembered
+IN_FLIGHT_SECONDS = 30.0  # a request whose server died holds its key this long
+CROWDED = 1_000  # an owner with room for fewer jobs than this has them counted one by one
 
 router = api_router(prefix="/api/jobs", tags=["jobs"])
 
@@ -117,3 +144,169 @@ async def list_attempts(job_id: JobId, service: Serving, asker: Who) -> list[Att
 def shown(service: Service, job: Job, known: str | None = None, headers: dict[str, str] | None = None) -> Response:
     body = JobShape.of(job, service.zone).model_dump_json(by_alias=True).encode()
     return tagged(body, known, {"Cache-Control": "private, no-cache", **(headers or {})})
+
+
+# --- create
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=CreatedShape,
+    responses=documented(
+        *("INVALID_JSON", "INVALID_REQUEST", "INVALID_ARGUMENTS", "TASK_NOT_FOUND", "FORBIDDEN", "IN_FLIGHT"),
+        *("KEY_REUSED", "TOO_MANY_JOBS", "BODY_TOO_LARGE", "REQUEST_TIMEOUT", "REPEATED_NAME"),
+        *("WEBHOOKS_OFF", "WEBHOOK_REFUSED", "NO_WEBHOOK_SECRET"),
+    )
+    | {200: {"model": JobShape, "description": "With Prefer: wait, the job has ended"}},
+)
+async def create_job(
+    request: Request,
+    body: NewJobShape,
+    service: Serving,
+    asker: Who,
+    operator: ActingOperator,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+    prefer: Annotated[str | None, Header(max_length=200, examples=["wait=10"])] = None,
+) -> Response:
+    """Create a job of a public task. The answer comes at once; with `Prefer: wait=10`, when the job has ended or after
+    ten seconds. For a day, a request with the same `Idempotency-Key` and body returns the job of the first one."""
+    must_change(asker)
+    task = _public_task(service, body.job_type)
+    _check_depth(body.args, service.settings.argument_depth)
+    owner = asker.owner_name
+    with service.creating(asker.owner) as others:
+        crowded = owner is not None and await _is_crowded(service, owner, others)
+        webhook = None if body.webhook is None else await accepted(service, owner, body.webhook)
+        new = _New(task, body, owner, webhook, crowded, operator)
+        job_id = await _create_once(service, new, idempotency_key)
+    wait = _wait_of(prefer)
+    if wait is not None:
+        job = await _ended(service, asker, job_id, wait)
+        if job is not None:
+            return shown(service, job, headers={"Preference-Applied": f"wait={wait:g}"})
+    watch = await _watch_token(service, owner, job_id) if body.watch else None
+    headers = {"Location": str(request.url_for("get_job", jobId=job_id).path), "Retry-After": "1"}
+    if wait is not None:
+        headers["Preference-Applied"] = f"wait={wait:g}"
+    answer = CreatedShape(job_id=job_id, watch_token=watch)
+    return JSONResponse(answer.model_dump(by_alias=True, exclude_none=True), 202, headers)
+
+
+def _public_task(service: Service, name: str) -> Any:
+    task = service.client.registry.all().get(name)
+    if task is None or not task.options.public:
+        raise Refusal("TASK_NOT_FOUND", f"no public task is named {name!r:.250}")
+    return task
+
+
+class _New(NamedTuple):
+    task: Any
+    body: NewJobShape
+    owner: str | None
+    webhook: Webhook | None
+    crowded: bool  # whether its owner's jobs must be counted again in the transaction that creates it
+    operator: Actor | None  # who creates it, if that is not an owner: for the audit
+
+
+async def _is_crowded(service: Service, owner: str, others: int) -> bool:
+    """Refuse a job that its owner has no room for. True if there is little room left: then each job is counted in the
+    transaction that creates it, one after the other in all servers, and none slips through. `others` are requests of
+    the owner that create a job in this server at this moment."""
+    most = service.settings.jobs_per_owner
+    unfinished = await service.run(idempotency.unfinished(owner, most))
+    _check_room(unfinished, most)
+    return unfinished + others >= most - CROWDED
+
+
+def _check_room(unfinished: int, most: int) -> None:
+    if unfinished >= most:
+        raise Refusal("TOO_MANY_JOBS", f"at most {most:,} jobs may wait or run", headers={"Retry-After": "60"})
+
+
+async def _create_once(service: Service, new: _New, key: str | None) -> str:
+    """Create the job, or find the job that an earlier request with the same Idempotency-Key created."""
+    if key is None:
+        return await _create(service, new)
+    body_hash = hashlib.sha256(json.dumps(new.body.model_dump(), sort_keys=True).encode()).hexdigest()
+    request = idempotency.Begun(new.owner or "", key, new_id())
+    earlier = await service.run(idempotency.earlier(request.owner, key))
+    if earlier is None:
+        earlier = await service.run(idempotency.begin(request, body_hash, KEY_SECONDS, IN_FLIGHT_SECONDS))
+    if earlier is not None:
+        if earlier.body_hash != body_hash:
+            raise Refusal("KEY_REUSED", "give each new job a new Idempotency-Key")
+        if earlier.job_id is None:
+            raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
+        return earlier.job_id
+    try:
+        return await _create(service, new, request)
+    except BaseException:
+        with contextlib.suppress(StoreError):  # if this fails, the key becomes free after IN_FLIGHT_SECONDS
+            await service.run(idempotency.forget(request))
+        raise
+
+
+async def _create(service: Service, new: _New, request: idempotency.Begun | None = None) -> str:
+    """Create the job, its webhook, the record of its Idempotency-Key and an operator's audit entry in one
+    transaction."""
+    if new.webhook is None and request is None and not new.crowded and new.operator is None:
+        return await _enqueue(new)
+    most = service.settings.jobs_per_owner
+    async with service.client.transaction() as transaction:
+        if new.crowded and new.owner is not None:
+            _check_room(await transaction.run(idempotency.unfinished_alone(new.owner, most)), most)
+        job_id = await _enqueue(new)
+        if new.webhook is not None and new.owner is not None:
+            await transaction.run(webhooks.add(job_id, new.owner, new.webhook))
+        if new.operator is not None:
+            await transaction.run(audit.write_alone(new.operator, "jobs.create", job_id, {"task": new.task.name}))
+        if request is not None and not await transaction.run(idempotency.end(request, job_id)):
+            # This request took longer than IN_FLIGHT_SECONDS, and another one has taken its key.
+            raise Refusal("IN_FLIGHT", headers={"Retry-After": "1"})
+    return job_id
+
+
+async def _enqueue(new: _New) -> str:
+    try:
+        handle = await new.task.using(owner=new.owner).enqueue(**new.body.args)
+    except InvalidArguments as error:
+        errors = [(f"args.{field}", message) for field, message in error.fields]
+        raise Refusal("INVALID_ARGUMENTS", str(error), errors=errors) from None
+    return str(handle.id)
+
+
+async def _ended(service: Service, asker: Asker, job_id: str, seconds: float) -> Job | None:
+    try:
+        handle = await service.client.job(job_id)
+        await handle.wait(timeout=seconds)
+    except (TimeoutError, JobNotFound):  # retention may have removed the job that an earlier request created
+        return None
+    except Exception:
+        pass  # the job failed or was cancelled: the answer shows it
+    return await service.job_of(asker, job_id)
+
+
+async def _watch_token(service: Service, owner: str | None, job_id: str) -> str | None:
+    if owner is None:
+        return None
+    secret = tokens.new_secret()
+    await service.run(tokens.create(secret, owner, "jobs", WATCH_SECONDS, job_id))
+    return secret
+
+
+def _wait_of(prefer: str | None) -> float | None:
+    """The seconds of `Prefer: wait=N` (RFC 7240)."""
+    for part in (prefer or "").split(","):
+        name, _, value = part.partition("=")
+        if name.strip().lower() == "wait" and value.strip().isdecimal():
+            return min(float(value), LONGEST_WAIT)
+    return None
+
+
+def _check_depth(value: Any, most: int, depth: int = 0) -> None:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if depth > most:
+        raise Refusal("INVALID_ARGUMENTS", f"arguments may be nested at most {most} levels deep")
+    for item in inner:
+        _check_depth(item, most, depth + 1)

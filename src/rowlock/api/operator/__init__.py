@@ -7,7 +7,7 @@ audit.
 
 from __future__ import annotations
 
-from rowlock.api.operator import actions, batches, charts, job, jobs, now, queues, schedules, settings, sources, tasks
+from rowlock.api.operator import actions, batches, charts, jobs, now, queues, schedules, settings, sources, tasks
 
 # A path with a name in it comes after the paths that it would take: jobs/counts before jobs/{jobId}.
-PARTS = (now, jobs, actions, job, queues, charts, schedules, sources, batches, tasks, settings)
+PARTS = (now, jobs, actions, queues, charts, schedules, sources, batches, tasks, settings)

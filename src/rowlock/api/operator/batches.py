@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Path, Query
 
 from rowlock.api.context import Acting, Service, Serving
-from rowlock.api.operator.job import job_link
+from rowlock.api.operator.jobs import job_link
 from rowlock.api.operator.route import NOT_FOUND, REFUSED, Limit, Rows, Text, operator_router, record, rows
 from rowlock.api.problems import Refusal
 from rowlock.client.handles.batch import cancel_audited
