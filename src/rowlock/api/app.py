@@ -15,7 +15,7 @@ from starlette.types import Scope
 from rowlock.api import operator, probes, problems
 from rowlock.api.access import session
 from rowlock.api.access.auth import Authenticate, Authenticator
-from rowlock.api.access.gate import RequestGate, host_names
+from rowlock.api.access.gate import RequestGate
 from rowlock.api.context import OPERATION_NAME, Service
 from rowlock.api.jobs import delivery, jobs, results
 from rowlock.api.live import messages, sockets
@@ -78,9 +78,8 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     if pages is not None:
         app.router.routes.extend(pages.routes())
     ours += app.router.routes[theirs:]
-    hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
     is_ours = partial(_is_ours, app.router.routes, frozenset(map(id, ours)))
-    app.add_middleware(RequestGate, service=service, is_ours=is_ours, hosts=hosts, prefix=prefix, pages=pages)
+    app.add_middleware(RequestGate, service=service, is_ours=is_ours, pages=pages, alone=alone)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path
 from fastapi.routing import APIRoute
+from pydantic.alias_generators import to_camel
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
@@ -27,6 +28,7 @@ from rowlock.client.client import Client
 from rowlock.client.open_stores import Stores
 from rowlock.core.errors import TooSlow
 from rowlock.core.job import Job
+from rowlock.core.jsonable import jsonable
 from rowlock.health.conditions import counted
 from rowlock.signals.server_meter import DatabaseMeter
 from rowlock.store.audit import Actor
@@ -73,6 +75,14 @@ class Service:
         finally:
             if not operation.read:
                 self.snapshots.changed()
+
+    def json(self, value: Any) -> Any:
+        """A value as operators get it: camelCase names, times in the zone of the API."""
+        return jsonable(value, lambda at: at.astimezone(self.zone).isoformat(), to_camel)
+
+    def record(self, one: Any) -> dict[str, Any]:
+        """A record as operators get it."""
+        return dict(self.json(one))
 
     async def job_of(self, asker: Asker, job_id: str) -> Job:
         """A job that the sender may read. Jobs that do not exist and jobs of others give the same 404."""

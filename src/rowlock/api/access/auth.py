@@ -41,17 +41,13 @@ class Authenticator:
 
     def __init__(self, client: Client, host: Authenticate | None = None) -> None:
         self._client, self._host = client, host
+        self.has_sessions = host is None
         self._verifier: JwtVerifier | None = None
         if (settings := client.settings.api.jwt) is not None:
             with needs("jwt", "api.jwt needs a library"):
                 from rowlock.api.access.jwt import JwtVerifier
             self._verifier = JwtVerifier(settings)
         self._known: OrderedDict[tuple[str, Kind], tuple[float, Token | None]] = OrderedDict()
-
-    @property
-    def has_sessions(self) -> bool:
-        """Whether sessions count: not if the host application authenticates requests itself."""
-        return self._host is None
 
     async def asker_of(self, connection: HTTPConnection) -> Asker | None:
         """The sender of this request; None if it has no valid credentials."""

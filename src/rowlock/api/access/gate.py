@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from anyio import BrokenResourceError
@@ -36,22 +36,22 @@ HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"
 
 
 class RequestGate:
-    """ASGI middleware around the routes. `hosts` are the names of this server; None: not checked here. `pages` are
-    files that anybody may read. `is_ours` returns whether a route of Rowlock serves a request: a route of the
-    application needs a token, whatever its path is."""
+    """ASGI middleware around the routes. `alone` means that they are not mounted in another application: the Host
+    header is checked, and `api.base_path` is their prefix. `pages` are files that anybody may read. `is_ours` returns
+    whether a route of Rowlock serves a request: a route of the application needs a token, whatever its path is."""
 
     def __init__(
         self,
         app: ASGIApp,
         service: Service,
         is_ours: Callable[[Scope], bool],
-        hosts: Collection[str] | None,
-        prefix: str = "",
-        pages: Pages | None = None,
+        pages: Pages | None,
+        alone: bool,
     ) -> None:
-        self._app, self._service, self._is_ours = app, service, is_ours
-        self._hosts, self._prefix, self._pages = hosts, prefix, pages
-        self._settings = service.settings
+        self._app, self._service, self._is_ours, self._pages = app, service, is_ours, pages
+        self._settings, self._alone = service.settings, alone
+        self._prefix = service.settings.base_path if alone else ""
+        self._hosts = {name.lower() for name in (*LOOPBACK, service.settings.host, *service.settings.allowed_hosts)}
         self._askers = Buckets(service.settings.requests_per_minute)
         self._addresses = Buckets(service.settings.address_requests_per_minute)
         self._strangers = Buckets(service.settings.stranger_requests_per_minute)
@@ -145,7 +145,7 @@ class RequestGate:
     def _known_host(self, scope: Scope) -> bool:
         """Whether the Host header names this server. Without this check, a web page could reach a server on the
         loopback address under the page's own host name (DNS rebinding)."""
-        if self._hosts is None:
+        if not self._alone:
             return True
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         return len(given) == 1 and without_port(given[0]).lower() in self._hosts
@@ -226,10 +226,6 @@ class Buckets:
         if level < 1:
             wait = int((1 - level) / self._rate) + 1
             raise Refusal("TOO_MANY_REQUESTS", headers={"Retry-After": str(wait)})
-
-
-def host_names(settings: ApiSettings) -> frozenset[str]:
-    return frozenset(name.lower() for name in (*LOOPBACK, settings.host, *settings.allowed_hosts))
 
 
 def _address(scope: Scope) -> str:

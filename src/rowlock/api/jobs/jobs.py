@@ -172,7 +172,9 @@ async def create_job(
     """Create a job of a public task. The answer comes at once; with `Prefer: wait=10`, when the job has ended or after
     ten seconds. For a day, a request with the same `Idempotency-Key` and body returns the job of the first one."""
     must_change(asker)
-    task = _public_task(service, body.job_type)
+    task = service.client.registry.all().get(body.job_type)
+    if task is None or not task.options.public:
+        raise Refusal("TASK_NOT_FOUND", f"no public task is named {body.job_type!r:.250}")
     _check_depth(body.args, service.settings.argument_depth)
     owner = asker.owner_name
     with service.creating(asker.owner) as others:
@@ -181,23 +183,16 @@ async def create_job(
         new = _New(task, body, owner, webhook, crowded, operator)
         job_id = await _create_once(service, new, idempotency_key)
     wait = _wait_of(prefer)
-    if wait is not None:
-        job = await _ended(service, asker, job_id, wait)
-        if job is not None:
-            return shown(service, job, headers={"Preference-Applied": f"wait={wait:g}"})
-    watch = await _watch_token(service, owner, job_id) if body.watch else None
-    headers = {"Location": str(request.url_for("get_job", jobId=job_id).path), "Retry-After": "1"}
-    if wait is not None:
-        headers["Preference-Applied"] = f"wait={wait:g}"
+    applied = {} if wait is None else {"Preference-Applied": f"wait={wait:g}"}
+    if wait is not None and (job := await _ended(service, asker, job_id, wait)) is not None:
+        return shown(service, job, headers=applied)
+    watch = None
+    if body.watch and owner is not None:
+        watch = tokens.new_secret()
+        await service.run(tokens.create(watch, owner, "jobs", WATCH_SECONDS, job_id))
+    headers = {"Location": str(request.url_for("get_job", jobId=job_id).path), "Retry-After": "1", **applied}
     answer = CreatedShape(job_id=job_id, watch_token=watch)
     return JSONResponse(answer.model_dump(by_alias=True, exclude_none=True), 202, headers)
-
-
-def _public_task(service: Service, name: str) -> Any:
-    task = service.client.registry.all().get(name)
-    if task is None or not task.options.public:
-        raise Refusal("TASK_NOT_FOUND", f"no public task is named {name!r:.250}")
-    return task
 
 
 class _New(NamedTuple):
@@ -285,14 +280,6 @@ async def _ended(service: Service, asker: Asker, job_id: str, seconds: float) ->
     except Exception:
         pass  # the job failed or was cancelled: the answer shows it
     return await service.job_of(asker, job_id)
-
-
-async def _watch_token(service: Service, owner: str | None, job_id: str) -> str | None:
-    if owner is None:
-        return None
-    secret = tokens.new_secret()
-    await service.run(tokens.create(secret, owner, "jobs", WATCH_SECONDS, job_id))
-    return secret
 
 
 def _wait_of(prefer: str | None) -> float | None:

@@ -65,10 +65,10 @@ def bounds() -> Steps[tuple[int, int]]:
 
 @operation(read=True)
 def begin() -> Steps[tuple[int, int, int | None]]:
-    """Where a reader begins that wants the events from now on: the id of the newest event, the largest id of a deleted
-    one, and a number above that of every transaction that took an id up to the newest."""
+    """Where a reader begins that wants the events from now on: the bounds, and a number above that of every transaction
+    that took an id up to the newest. On PostgreSQL only."""
     (row,) = yield Call("events_begin")
-    return row.newest or 0, row.deleted or 0, row.running_to
+    return row.deleted or 0, row.newest or 0, row.running_to
 
 
 @operation(read=True)

@@ -294,9 +294,10 @@ class Feed:
 
     async def _begin(self, store: Store) -> EventReader:
         """A reader that starts after the newest event, and knows which smaller ids may still appear."""
-        newest, deleted, running_to = await store.run(events.begin())
-        if not store.dialect.notifies:
+        if not store.dialect.notifies:  # one transaction writes at a time: no smaller id can appear
+            deleted, newest = await store.run(events.bounds())
             return EventReader(newest, deleted=deleted)
+        deleted, newest, running_to = await store.run(events.begin())
         for _ in range(WRITER_LOOKS):
             if running_to is not None and await store.run(events.writers_from(running_to)) == running_to:
                 return EventReader(newest, deleted=deleted)

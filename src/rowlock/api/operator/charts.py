@@ -10,7 +10,7 @@ from fastapi import Query
 
 from rowlock.api.context import Serving
 from rowlock.api.operator.now import COUNTED, minute_of
-from rowlock.api.operator.route import Text, jsonable, operator_router, record
+from rowlock.api.operator.route import Text, operator_router
 from rowlock.api.problems import Refusal
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.times import parse_moment_or_ago
@@ -59,7 +59,7 @@ async def throughput(service: Serving, minutes: Minutes = 60, queue: Text = None
     points = []
     for at in window.moments:
         counts = {what.removeprefix("attempt."): sum(one.get(what, 0) for one in found.get(at, [])) for what in COUNTED}
-        points.append({"at": jsonable(at, service.zone), **counts})
+        points.append({"at": service.json(at), **counts})
     return {"stepSeconds": window.step, "points": points}
 
 
@@ -75,7 +75,7 @@ async def depth(service: Serving, minutes: Minutes = 60, queue: Text = None) -> 
             at = window.place(sample.at)
             if at not in steps or sample.ready >= steps[at].ready:
                 steps[at] = sample
-        points = [record(one._replace(at=at), service.zone) for at, one in sorted(steps.items())]
+        points = [service.record(one._replace(at=at)) for at, one in sorted(steps.items())]
         for point in points:
             del point["queue"]
         queues.append({"name": name, "points": points})
@@ -96,7 +96,7 @@ async def heat(
     cells = []
     for at in window.moments:
         counts = [sum(one[bucket] for one in found.get(at, [])) for bucket in range(BUCKETS)]
-        cells.append({"at": jsonable(at, service.zone), "counts": counts})
+        cells.append({"at": service.json(at), "counts": counts})
     return {"stepSeconds": window.step, "bounds": list(BOUNDS), "cells": cells}
 
 
@@ -108,12 +108,12 @@ async def slots(service: Serving, seconds: Annotated[int, Query(ge=10, le=3600)]
     for lane in lanes:
         bars = []
         for bar in lane.bars:
-            one = jsonable(bar, service.zone)
+            one = service.json(bar)
             bars.append({"from": one.pop("began"), "to": one.pop("ended"), **one})
             del bars[-1]["worker"]
         shown.append({"worker": lane.worker, "slot": lane.slot, "bars": bars})
     begin = now - timedelta(seconds=seconds)
-    return {"from": jsonable(begin, service.zone), "to": jsonable(now, service.zone), "lanes": shown, "exact": exact}
+    return {"from": service.json(begin), "to": service.json(now), "lanes": shown, "exact": exact}
 
 
 @router.get("/failures")
@@ -134,6 +134,6 @@ async def failures(
     items = []
     for group in found.groups[:limit]:
         sources = [{"source": name, "count": count} for name, count in group.sources.most_common(MOST_SOURCES)]
-        shown = record(group, service.zone)
+        shown = service.record(group)
         items.append({"count": shown.pop("number"), **shown, "sources": sources})
-    return {"items": items, "since": jsonable(found.since, service.zone), "exact": found.exact}
+    return {"items": items, "since": service.json(found.since), "exact": found.exact}

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo
 
 from fastapi import Query
 from pydantic import Field
@@ -14,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from rowlock.api.access.sender import Asker
 from rowlock.api.context import JobId, Service, Serving, Who
-from rowlock.api.operator.route import NOT_FOUND, Word, existing, jsonable, operator_router, record
+from rowlock.api.operator.route import NOT_FOUND, Word, existing, operator_router
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, Shape, cursor_of, read_cursor
 from rowlock.core.errors import InvalidArguments
@@ -89,10 +88,10 @@ class FilterShape(Shape):
             raise Refusal("INVALID_REQUEST", errors=[(error.field, error.problem)]) from None
 
 
-def job_row(job: Job, zone: ZoneInfo) -> dict[str, Any]:
+def job_row(service: Service, job: Job) -> dict[str, Any]:
     return {
         "jobId": job.id,
-        **{to_camel(name): jsonable(getattr(job, name), zone) for name in SHOWN},
+        **{to_camel(name): service.json(getattr(job, name)) for name in SHOWN},
         "errorMessage": job.error_message and job.error_message[:SHORT],
         "worker": job.locked_by,
     }
@@ -164,7 +163,7 @@ def total(counts: Iterable[Counted]) -> dict[str, Any]:
 
 async def _jobs(service: Service, ids: list[str]) -> list[dict[str, Any]]:
     found = await service.look(job_rows.by_ids(ids)) if ids else []
-    return [job_row(job, service.zone) for job in found]
+    return [job_row(service, job) for job in found]
 
 
 # --- one job
@@ -174,17 +173,17 @@ async def _jobs(service: Service, ids: list[str]) -> list[dict[str, Any]]:
 async def operator_job(service: Serving, asker: Who, job_id: JobId) -> dict[str, Any]:
     """One job: its row, attempts, timeline, arguments, result, why it is not running, what belongs to it, its log."""
     job = existing(await service.look(job_rows.get(job_id)))
-    zone, attempts = service.zone, await service.look(job_rows.attempts(job.id))
-    details = {to_camel(name): jsonable(getattr(job, name), zone) for name in MORE} | {"checksum": job.result_checksum}
+    attempts = await service.look(job_rows.attempts(job.id))
+    details = {to_camel(name): service.json(getattr(job, name)) for name in MORE} | {"checksum": job.result_checksum}
     return {
-        "job": {**job_row(job, zone), "errorMessage": job.error_message, **details},
-        "args": jsonable(job.args, zone),
-        "result": jsonable(job.result, zone),
-        "attempts": [_attempt(one, zone) for one in attempts],
-        "timeline": jsonable(list(timeline(job, attempts)), zone),
+        "job": {**job_row(service, job), "errorMessage": job.error_message, **details},
+        "args": service.json(job.args),
+        "result": service.json(job.result),
+        "attempts": [_attempt(service, one) for one in attempts],
+        "timeline": service.json(list(timeline(job, attempts))),
         "explain": _explained(job, await service.look(explain(job.id)), service),
         "links": await _links(service, job),
-        "logs": jsonable(await service.look(job_logs.read(job.id)), zone),
+        "logs": service.json(await service.look(job_logs.read(job.id))),
         "can": possible(job, asker),
     }
 
@@ -195,7 +194,7 @@ async def operator_job_logs(
 ) -> dict[str, Any]:
     """The newest log lines of a job after a line."""
     existing(await service.look(job_rows.get(job_id)))
-    return record(await service.look(job_logs.read(job_id, after)), service.zone)
+    return service.record(await service.look(job_logs.read(job_id, after)))
 
 
 def possible(job: Job, asker: Asker) -> list[str]:
@@ -239,8 +238,8 @@ def _part(
     return {"kind": kind, "from": begin, "to": end, "attempt": attempt, "outcome": outcome}
 
 
-def _attempt(one: Attempt, zone: ZoneInfo) -> dict[str, Any]:
-    found = record(one, zone)
+def _attempt(service: Service, one: Attempt) -> dict[str, Any]:
+    found = service.record(one)
     del found["jobId"]
     return found | {"endedAt": found.pop("finishedAt")}
 
@@ -254,7 +253,7 @@ def _explained(job: Job, why: Explanation | None, service: Service) -> dict[str,
         "reason": why.reason,
         "text": why.text,
         "also": list(why.also),
-        "waitsUntil": jsonable(why.waits_until, service.zone),
+        "waitsUntil": service.json(why.waits_until),
         "view": view,
         "name": names.get(view or ""),
     }

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rowlock.api.context import Service, Serving
-from rowlock.api.operator.route import jsonable, operator_router, record
+from rowlock.api.operator.route import operator_router
 from rowlock.health.conditions import CONDITIONS, Condition, conditions
 from rowlock.store.read import counters
 from rowlock.store.read.counts import QueueStats, read_stats
@@ -25,8 +25,8 @@ async def stats(service: Serving) -> dict[str, Any]:
     """How queues, workers and the last minutes stand, and which waiting jobs nobody can run."""
     found = await service.snapshots.get()
     return {
-        **record(await service.look(read_stats(found)), service.zone),
-        "unknownTasks": jsonable(found.unknown, service.zone),
+        **service.record(await service.look(read_stats(found))),
+        "unknownTasks": service.json(found.unknown),
     }
 
 
@@ -44,7 +44,7 @@ async def now(service: Serving) -> dict[str, Any]:
     oldest = max(found.queues, key=lambda queue: queue.oldest_ready_seconds or 0.0, default=None)
     running = sum(queue.running for queue in found.queues)
     return {
-        "at": jsonable(at, service.zone),
+        "at": service.json(at),
         "sentence": sentence(found.queues, wrong),
         "problems": [_problem(one) for one in wrong],
         "waiting": {"count": sum(queue.ready for queue in found.queues), "exact": found.exact},
@@ -62,7 +62,7 @@ async def now(service: Serving) -> dict[str, Any]:
         },
         "totals": await _totals(service),
         "minutes": series(minutes, minute_of(at), MINUTES, service),
-        "unknownTasks": jsonable(found.unknown, service.zone),
+        "unknownTasks": service.json(found.unknown),
     }
 
 
@@ -81,7 +81,7 @@ def series(
 ) -> list[dict[str, Any]]:
     """The last minutes, oldest first, including those in which nothing was counted."""
     moments = [last - timedelta(minutes=ago) for ago in range(number - 1, -1, -1)]
-    return [{"at": jsonable(moment, service.zone), **counted(minutes.get(moment, {}))} for moment in moments]
+    return [{"at": service.json(moment), **counted(minutes.get(moment, {}))} for moment in moments]
 
 
 async def _totals(service: Service) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rowlock.api.context import Acting, Service, Serving
 from rowlock.api.operator.now import minute_of, series
-from rowlock.api.operator.route import REFUSED, Name, NameRoute, Rows, jsonable, operator_router, record
+from rowlock.api.operator.route import REFUSED, Name, NameRoute, Rows, operator_router
 from rowlock.api.problems import documented
 from rowlock.core.option_checks import name as checked_name
 from rowlock.store import audit, workers
@@ -36,7 +36,7 @@ async def queues(service: Serving) -> Rows:
         run, wait = spread.get(queue.name, ([], []))
         items.append(
             {
-                **record(queue, service.zone),
+                **service.record(queue),
                 "exact": found.exact,
                 "slots": sum(worker.pool_size for worker in mine),
                 "workers": len(mine),
@@ -73,12 +73,12 @@ async def list_workers(service: Serving) -> Rows:
     found = await service.look(workers.workers())
     slots: dict[str, list[dict[str, object]]] = {}
     for job in await service.look(running()):
-        shown = jsonable(job, service.zone)
+        shown = service.json(job)
         slots.setdefault(shown.pop("worker"), []).append(shown)
     now = datetime.now(UTC)
     items = [
         {
-            **record(worker, service.zone),
+            **service.record(worker),
             "heartbeatAgeSeconds": max(0.0, (now - worker.seen_at).total_seconds()),
             "slots": slots.get(worker.id, []),
         }

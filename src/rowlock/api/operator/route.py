@@ -1,26 +1,22 @@
-"""What all operator routes share: who may use them, the sharing of what they read, names in their paths, and records as
-JSON."""
+"""What all operator routes share: who may use them, the sharing of what they read, names in their paths."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote
-from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import StringConstraints
-from pydantic.alias_generators import to_camel
 from starlette.routing import Match
 from starlette.types import Scope
 
 from rowlock.api.context import Who, api_router, asker_of, must_change, service_of, tagged
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, Shape
-from rowlock.core import jsonable as core
 from rowlock.core.errors import InvalidArguments, NotAllowed, RowlockError
 from rowlock.core.job import Job
 
@@ -136,17 +132,3 @@ def existing(job: Job | None) -> Job:
     if job is None:
         raise Refusal("NOT_FOUND", "there is no such job")
     return job
-
-
-def rows(records: Iterable[Any], zone: ZoneInfo) -> Rows:
-    return Rows(items=[record(one, zone) for one in records])
-
-
-def record(one: Any, zone: ZoneInfo) -> dict[str, Any]:
-    found: dict[str, Any] = jsonable(one, zone)
-    return found
-
-
-def jsonable(value: Any, zone: ZoneInfo) -> Any:
-    """A value as JSON: camelCase names, times in the zone of the API."""
-    return core.jsonable(value, lambda at: at.astimezone(zone).isoformat(), to_camel)

@@ -9,18 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rowlock.api.context import Acting, Service, Serving
-from rowlock.api.operator.route import (
-    REFUSED,
-    AfterName,
-    Limit,
-    Name,
-    NameRoute,
-    Rows,
-    Word,
-    jsonable,
-    operator_router,
-    record,
-)
+from rowlock.api.operator.route import REFUSED, AfterName, Limit, Name, NameRoute, Rows, Word, operator_router
 from rowlock.api.schemas import Shape
 from rowlock.client.handles.schedules import schedule_of
 from rowlock.client.tasks.registry import any_task
@@ -66,11 +55,11 @@ async def _items(service: Service, found: list[ScheduleRow]) -> list[dict[str, A
             coming = schedule.coming(None, NEXT)
         except InvalidArguments as error:  # a newer version has written the rule
             words, coming = str(error), []
-        item = record(schedule, service.zone) | {
+        item = service.record(schedule) | {
             "editable": schedule.origin == "runtime",
             "words": words,
-            "next": jsonable(coming, service.zone),
-            "ticks": [{**record(tick, service.zone), "fired": tick.what == "fired"} for tick in ticks[schedule.id]],
+            "next": service.json(coming),
+            "ticks": [{**service.record(tick), "fired": tick.what == "fired"} for tick in ticks[schedule.id]],
         }
         del item["firedAhead"]
         items.append(item)

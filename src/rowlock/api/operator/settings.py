@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from rowlock.api.access import tokens
 from rowlock.api.context import Serving
 from rowlock.api.jobs import webhooks
-from rowlock.api.operator.route import Rows, operator_router, record, rows
+from rowlock.api.operator.route import Rows, operator_router
 from rowlock.client.settings import VERSION
 from rowlock.core.config import Settings
 from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN_PRIORITY
@@ -77,7 +77,7 @@ async def settings(service: Serving) -> dict[str, Any]:
         "tokensExact": len(known) <= MOST_TOKENS,
         "webhookSecrets": [_named(one, SECRET) for one in secrets[:MOST_TOKENS]],
     }
-    return record(shown, service.zone)
+    return service.record(shown)
 
 
 @router.get("/audit")
@@ -88,7 +88,7 @@ async def list_audit(
 ) -> Rows:
     """What was done by the command line and through the API, newest first."""
     found = await service.look(audit.entries(limit, before))
-    return rows(found, service.zone)
+    return Rows(items=[service.record(entry) for entry in found])
 
 
 def shown_address(url: str) -> str:

@@ -8,17 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from rowlock.api.context import Acting, JobId, Service, Serving
-from rowlock.api.operator.route import (
-    NOT_FOUND,
-    REFUSED,
-    Name,
-    NameRoute,
-    Rows,
-    Word,
-    existing,
-    jsonable,
-    operator_router,
-)
+from rowlock.api.operator.route import NOT_FOUND, REFUSED, Name, NameRoute, Rows, Word, existing, operator_router
 from rowlock.api.problems import Refusal
 from rowlock.api.schemas import Shape
 from rowlock.client.tasks.registry import any_task
@@ -117,5 +107,5 @@ def _shown(task: StoredTask, alive: bool, service: Service) -> dict[str, Any]:
         "alive": alive,
         "creatable": True,
         "whyNot": why_not,
-        "updatedAt": jsonable(task.updated_at, service.zone),
+        "updatedAt": service.json(task.updated_at),
     }
