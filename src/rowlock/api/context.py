@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from operator import attrgetter
 from typing import Annotated, Any, TypeVar
 from zoneinfo import ZoneInfo
@@ -47,7 +47,6 @@ class Service:
         self.feed = Feed(client.store)
         self.snapshots = Snapshots(self.look)
         self.panels = Panels(client.store, self.snapshots.changed)
-        self.results = client.results
         self.metrics = DatabaseMeter(self.look, self.snapshots, counted)
         self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))
         self._tokens: dict[str, float] = {}  # tokens of open connections, and when each was last checked
@@ -112,25 +111,23 @@ class Service:
     def connection(self, asker: Asker) -> Iterator[None]:
         """Count one more connection of an owner while the block runs; refused if the owner has the maximum already. It
         is counted before the first await, so that simultaneous connections cannot exceed the limit."""
-        if self._connections[asker.owner] >= self.settings.connections_per_owner:
-            raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
-        with _counted(self._connections, asker.owner):
+        with _counted(self._connections, asker.owner) as others:
+            if others >= self.settings.connections_per_owner:
+                raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
             yield
 
-    @contextmanager
-    def creating(self, owner: Owner) -> Iterator[int]:
+    def creating(self, owner: Owner) -> AbstractContextManager[int]:
         """Around a request that creates a job: how many others of its owner are doing so in this server."""
-        others = self._creating[owner]
-        with _counted(self._creating, owner):
-            yield others
+        return _counted(self._creating, owner)
 
 
 @contextmanager
-def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[None]:
-    """Count one more while the block runs. An owner with none is forgotten."""
+def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[int]:
+    """Count one more while the block runs, which is given the number of the others. An owner with none is forgotten."""
+    others = counts[owner]
     counts[owner] += 1
     try:
-        yield
+        yield others
     finally:
         counts[owner] -= 1
         if not counts[owner]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
@@ -234,11 +234,8 @@ def cursor_of(job_id: str) -> str:
 
 def read_cursor(text: str) -> str:
     """The id of the job with which the page of this cursor ended."""
-    try:
+    with suppress(ValueError):
         plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
-    except (binascii.Error, ValueError):
-        plain = ""
-    job_id = valid_id(plain.removeprefix("job:")) if plain.startswith("job:") else None
-    if job_id is None:
-        raise Refusal("INVALID_CURSOR", "give nextCursor of an earlier answer, or none for the first page")
-    return job_id
+        if plain.startswith("job:") and (job_id := valid_id(plain.removeprefix("job:"))) is not None:
+            return job_id
+    raise Refusal("INVALID_CURSOR", "give nextCursor of an earlier answer, or none for the first page")

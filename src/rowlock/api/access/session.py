@@ -92,9 +92,7 @@ async def log_out(request: Request, service: Serving, asker: Who, operator: Acti
 
 
 def _shown(service: Service, asker: Asker) -> SessionShape:
-    expires_at = asker.expires_at
-    if asker.good_until is not None:
-        expires_at = datetime.fromtimestamp(asker.good_until, UTC)
+    expires_at = asker.expires_at if asker.good_until is None else datetime.fromtimestamp(asker.good_until, UTC)
     return SessionShape(
         owner=asker.owner_name,
         scope=asker.scope,

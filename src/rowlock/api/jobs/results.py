@@ -61,7 +61,7 @@ async def download_result(
 
 
 async def _download(service: Serving, job: Job, uri: str, wanted: str | None) -> Response:
-    held, results = ExitStack(), service.results
+    held, results = ExitStack(), service.client.results
     try:
         content = await results.run(held.enter_context, results.content(uri))
         headers = _headers(job, name := uri.rpartition("/")[2])

@@ -8,7 +8,7 @@ from typing import Any
 
 from rowlock.api.context import Acting, Service, Serving
 from rowlock.api.operator.now import minute_of, series
-from rowlock.api.operator.route import REFUSED, Name, NameRoute, Rows, operator_router
+from rowlock.api.operator.route import REFUSED, Name, Rows, operator_router
 from rowlock.api.problems import documented
 from rowlock.core.option_checks import name as checked_name
 from rowlock.store import audit, workers
@@ -20,7 +20,7 @@ from rowlock.store.workers import StopHow
 
 MINUTES = 30
 
-router = operator_router(NameRoute)
+router = operator_router()
 
 
 @router.get("/queues")

@@ -43,12 +43,20 @@ async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
 
 class OperatorRoute(APIRoute):
     """One of these routes. What it reads has an ETag. A client that sends the ETag back is a page that follows changes:
-    many of them ask at the same moment, so it may be answered with what another one has read within the last second."""
+    many of them ask at the same moment, so it may be answered with what another one has read within the last second.
+
+    A queue, source, task, schedule or worker may have slashes in its name, which a client sends as %2F. Servers decode
+    a path before routes get it, so that /sources/x%2Fpause (the source "x/pause") and /sources/x/pause (pause the
+    source "x") look the same. So the path is read as it was sent, where that is known. Where a proxy has decoded it, a
+    verb at the end of a path is the verb.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         if "GET" in options["methods"]:
             options["responses"] = {**options["responses"], 304: {"description": "Not changed"}}
         super().__init__(path, endpoint, **options)
+        # A name with a line break must reach its route, which explains what is wrong with it.
+        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         return partial(self._serve, super().get_route_handler())
@@ -69,27 +77,12 @@ class OperatorRoute(APIRoute):
             return response
         return tagged(bytes(response.body), known, {"Age": "1"} if shared else {})
 
-
-class NameRoute(OperatorRoute):
-    """A route with `{name:path}` in its path. A queue, source, task, schedule or worker may have slashes in its name,
-    which a client sends as %2F.
-
-    Servers decode a path before routes get it, so that /sources/x%2Fpause (the source "x/pause") and /sources/x/pause
-    (pause the source "x") look the same. This route reads the path as it was sent, where that is known. Where a proxy
-    has decoded it, a verb at the end of a path is the verb.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # A name with a line break must reach its route, which explains what is wrong with it.
-        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
-
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http" or b"%2f" not in (scope.get("raw_path") or b"").lower():
             return super().matches(scope)
         match, found = super().matches({**scope, "path": _as_sent(scope), "root_path": ""})
-        if "name" in found.get("path_params", {}):  # other routes of these routers have none
-            found["path_params"]["name"] = found["path_params"]["name"].replace(SLASH, "/")
+        params = found.get("path_params", {})
+        params |= {name: value.replace(SLASH, "/") for name, value in params.items() if isinstance(value, str)}
         return match, found
 
 
@@ -102,9 +95,9 @@ def _as_sent(scope: Scope) -> str:
     return sent[-len(decoded) :] if sent.replace(SLASH, "/").endswith(decoded) else decoded
 
 
-def operator_router(route_class: type[OperatorRoute] = OperatorRoute) -> APIRouter:
+def operator_router() -> APIRouter:
     return api_router(
-        route_class=route_class,
+        route_class=OperatorRoute,
         prefix="/api/operator",
         tags=["operator"],
         dependencies=[Depends(_operators_only)],

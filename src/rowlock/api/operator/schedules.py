@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rowlock.api.context import Acting, Service, Serving
-from rowlock.api.operator.route import REFUSED, AfterName, Limit, Name, NameRoute, Rows, Word, operator_router
+from rowlock.api.operator.route import REFUSED, AfterName, Limit, Name, Rows, Word, operator_router
 from rowlock.api.schemas import Shape
 from rowlock.client.handles.schedules import schedule_of
 from rowlock.client.tasks.registry import any_task
@@ -31,7 +31,7 @@ GIVEN_AS = {
     "ends_at": "end",
 }
 
-router = operator_router(NameRoute)
+router = operator_router()
 
 
 @router.get("/schedules")

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from rowlock.api.context import Acting, Serving
-from rowlock.api.operator.route import REFUSED, AfterName, Limit, Name, NameRoute, Rows, operator_router
+from rowlock.api.operator.route import REFUSED, AfterName, Limit, Name, Rows, operator_router
 from rowlock.api.schemas import Shape
 from rowlock.store import audit
 from rowlock.store.audit import Actor
@@ -17,7 +17,7 @@ from rowlock.store.read import timeline
 from rowlock.store.sources import sources
 from rowlock.store.sources.sources import Source
 
-router = operator_router(NameRoute)
+router = operator_router()
 
 
 class Limits(Shape):
