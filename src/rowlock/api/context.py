@@ -80,7 +80,6 @@ class Service:
         return jsonable(value, lambda at: at.astimezone(self.zone).isoformat(), to_camel)
 
     def record(self, one: Any) -> dict[str, Any]:
-        """A record as operators get it."""
         return dict(self.json(one))
 
     async def job_of(self, asker: Asker, job_id: str) -> Job:
@@ -192,5 +191,4 @@ OPERATION_NAME: Callable[[APIRoute], str] = attrgetter("name")
 
 
 def api_router(**options: Any) -> APIRouter:
-    """A router, with the options of FastAPI's."""
     return APIRouter(generate_unique_id_function=OPERATION_NAME, **options)

@@ -125,12 +125,10 @@ class Refusal(Exception):
 
 
 def unauthorized() -> Refusal:
-    """The answer to every request without a valid token."""
     return Refusal("UNAUTHORIZED", "send Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
 
 
 def unavailable() -> Refusal:
-    """The answer while the database cannot be used."""
     return Refusal("UNAVAILABLE", headers={"Retry-After": "5"})
 
 

@@ -27,8 +27,6 @@ LEEWAY_SECONDS = 5  # allowed difference between the clocks of the identity prov
 
 
 class JwtVerifier:
-    """Checks JSON Web Tokens against the settings, and returns their users."""
-
     def __init__(self, settings: JwtSettings) -> None:
         self._settings, where = settings, settings.jwks
         self._keys: PublishedKeys | jwt.PyJWKSet | None = None

@@ -101,13 +101,11 @@ def revoke(which: str) -> Steps[list[str]]:
 
 @operation(read=True)
 def still_good(ids: Sequence[str]) -> Steps[set[str]]:
-    """The ids of those tokens that are still valid."""
     return {row.id for row in (yield Call("good_tokens", asked=[(token_id,) for token_id in ids]))}
 
 
 @operation(read=True)
 def any_good() -> Steps[bool]:
-    """Whether there is at least one valid token."""
     return bool((yield Call("any_token")))
 
 

@@ -19,8 +19,6 @@ from rowlock.store.engine.records import record
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to a job."""
-
     id: int
     job_id: str
     owner: str

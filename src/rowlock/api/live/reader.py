@@ -148,7 +148,6 @@ class EventWatcher:
         self._news = asyncio.Event()
 
     def wants(self, event: Event) -> bool:
-        """Whether this client may see the event, and asked for it."""
         return self.owner in (EVERYONE, event.owner) and self.job_id in (None, event.job_id)
 
     def put(self, event: Event, position: EventPosition) -> None:

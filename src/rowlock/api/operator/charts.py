@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, TypeVar
 from fastapi import Query
 
 from rowlock.api.context import Serving
-from rowlock.api.operator.now import COUNTED, minute_of
 from rowlock.api.operator.route import Text, operator_router
 from rowlock.api.problems import Refusal
 from rowlock.core.errors import InvalidArguments
@@ -18,6 +17,7 @@ from rowlock.store.read import counters, timeline
 from rowlock.store.read.counters import BOUNDS, BUCKETS, QueueSample
 from rowlock.store.read.failures import failures as read_failures
 
+COUNTED = ("succeeded", "dead", "cancelled", *counters.FAILURES, "attempt.released")
 MOST_POINTS = 300
 MOST_SOURCES = 5  # of a group of failures
 STEPS = (60, 300, 3600)  # seconds
@@ -35,7 +35,7 @@ class Window:
         fitting = (step for step in STEPS if minutes * 60 / step <= MOST_POINTS)
         self.step = STEPS[-1] if minutes > 24 * 60 else next(fitting, STEPS[-1])
         self.kept = 3600 if self.step == 3600 else 60  # the numbers to read
-        last = self.place(minute_of(datetime.now(UTC)))
+        last = self.place(datetime.now(UTC).replace(second=0, microsecond=0))
         number = -(-minutes * 60 // self.step)
         self.moments = [last - timedelta(seconds=self.step * ago) for ago in range(number - 1, -1, -1)]
         self.since = self.moments[0]

@@ -3,11 +3,12 @@ their slots, and how to end one)."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from rowlock.api.context import Acting, Service, Serving
-from rowlock.api.operator.now import minute_of, series
+from rowlock.api.operator.charts import Window
+from rowlock.api.operator.now import series
 from rowlock.api.operator.route import REFUSED, Name, Rows, operator_router
 from rowlock.api.problems import documented
 from rowlock.core.option_checks import name as checked_name
@@ -18,7 +19,7 @@ from rowlock.store.read import counters
 from rowlock.store.read.timeline import running
 from rowlock.store.workers import StopHow
 
-MINUTES = 30
+MINUTES, SPREAD_MINUTES = 30, 60
 
 router = operator_router()
 
@@ -27,9 +28,9 @@ router = operator_router()
 async def queues(service: Serving) -> Rows:
     """Queues: how many jobs wait and run in each, the slots that serve it, and its last minutes."""
     found = await service.snapshots.get()
-    last = minute_of(datetime.now(UTC))
-    ends = await service.look(counters.by_queue(last - timedelta(minutes=MINUTES - 1)))
-    spread = await service.look(counters.spread(last - timedelta(minutes=59)))
+    window = Window(MINUTES)
+    ends = await service.look(counters.by_queue(window.since))
+    spread = await service.look(counters.spread(Window(SPREAD_MINUTES).since))
     items = []
     for queue in found.queues:
         mine = [worker for worker in found.listed if worker.alive and queue.name in worker.queues]
@@ -40,7 +41,7 @@ async def queues(service: Serving) -> Rows:
                 "exact": found.exact,
                 "slots": sum(worker.pool_size for worker in mine),
                 "workers": len(mine),
-                "minutes": series(ends.get(queue.name, {}), last, MINUTES, service),
+                "minutes": series(service, window, ends.get(queue.name, {})),
                 "runSeconds": _percentiles(run),
                 "waitSeconds": _percentiles(wait),
             }
