@@ -138,13 +138,13 @@ def must_change(asker: Asker) -> None:
         raise Refusal("FORBIDDEN", "this token can only read")
 
 
-def tagged(body: bytes, known: str | None, headers: Mapping[str, str]) -> Response:
-    """JSON as an answer with an ETag; 304 if the client has it already. `known` is its If-None-Match."""
+def tagged(body: bytes, known: str | None, headers: Mapping[str, str], kind: str = "application/json") -> Response:
+    """An answer with an ETag; 304 if the client has it already. `known` is its If-None-Match."""
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": etag, **headers}
     if known is not None and (etag in known or known.strip() == "*"):
         return Response(status_code=304, headers=headers)
-    return Response(body, 200, headers, media_type="application/json")
+    return Response(body, 200, headers, kind)
 
 
 async def service_of(connection: HTTPConnection) -> Service:

@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self
@@ -20,7 +19,6 @@ from rowlock.api.problems import Refusal
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import FINAL, State
 from rowlock.store.engine.ids import valid_id
-from rowlock.store.read.explain import Explanation
 
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL can neither store nor compare text with a NUL character
 
@@ -191,12 +189,6 @@ def delivery_shape(job: Job, attempts: Sequence[Attempt], zone: ZoneInfo) -> Del
         error_message=job.error_message,
         attempts=[AttemptShape.of(attempt, zone) for attempt in attempts],
     )
-
-
-def explain_shape(found: Explanation, zone: ZoneInfo) -> ExplainShape:
-    """An explanation as the API shows it: without ids of other jobs and names of workers."""
-    text = found.text.replace(f"Worker {found.held_by} has", "A worker has")
-    return ExplainShape.of(replace(found, text=text), zone)
 
 
 def event_data(event: Event, zone: ZoneInfo) -> dict[str, Any]:

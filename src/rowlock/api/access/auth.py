@@ -18,7 +18,7 @@ from starlette.requests import HTTPConnection
 
 from rowlock.api.access import cookies, tokens
 from rowlock.api.access.sender import Asker, Caller
-from rowlock.api.access.tokens import Kind, Token
+from rowlock.api.access.tokens import Kind
 from rowlock.api.problems import Refusal, unauthorized
 from rowlock.client.client import Client
 from rowlock.core.errors import InvalidArguments, needs
@@ -47,7 +47,7 @@ class Authenticator:
             with needs("jwt", "api.jwt needs a library"):
                 from rowlock.api.access.jwt import JwtVerifier
             self._verifier = JwtVerifier(settings)
-        self._known: OrderedDict[tuple[str, Kind], tuple[float, Token | None]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, Kind], tuple[float, Asker | None]] = OrderedDict()
 
     async def asker_of(self, connection: HTTPConnection) -> Asker | None:
         """The sender of this request; None if it has no valid credentials."""
@@ -97,13 +97,12 @@ class Authenticator:
         secret = cookies.session_in(connection)
         if secret is None or not cookies.may_count(connection):
             return None
-        token = await self._token(secret, "session")
-        return None if token is None else Asker.of(token, cookies.csrf_of(secret))
+        return await self._asker_of_secret(secret, "session")
 
     def forget(self, token_id: str) -> None:
         """Remove a session that was ended from the cache at once."""
-        for key, (_, token) in list(self._known.items()):
-            if token is not None and token.id == token_id:
+        for key, (_, asker) in list(self._known.items()):
+            if asker is not None and asker.token_id == token_id:
                 del self._known[key]
 
     async def asker_of_token(self, secret: str) -> Asker | None:
@@ -112,17 +111,18 @@ class Authenticator:
         if self._host is not None or not secret or len(secret) > 8192 or not secret.isascii():
             return None
         if secret.startswith(tokens.PREFIX):
-            token = await self._token(secret, "token")
-            return None if token is None else Asker.of(token)
+            return await self._asker_of_secret(secret, "token")
         return None if self._verifier is None else await self._verifier.asker_of(secret)
 
-    async def _token(self, secret: str, kind: Kind) -> Token | None:
+    async def _asker_of_secret(self, secret: str, kind: Kind) -> Asker | None:
         now, key = time.monotonic(), (tokens.hash_of(secret), kind)
         if (known := self._known.get(key)) is not None and known[0] > now:
             return known[1]
         token = await (await self._client.store()).run(tokens.find(secret, kind))
-        self._known[key] = (now + REMEMBERED_SECONDS, token)
+        csrf = cookies.csrf_of(secret) if kind == "session" else None
+        asker = None if token is None else Asker.of(token, csrf)
+        self._known[key] = (now + REMEMBERED_SECONDS, asker)
         self._known.move_to_end(key)
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-        return token
+        return asker

@@ -26,6 +26,7 @@ from rowlock.api.pages import Pages
 from rowlock.api.problems import UNUSABLE, Refusal, unauthorized, unavailable
 from rowlock.core.config import ApiSettings
 from rowlock.public_web import LOOPBACK, without_port
+from rowlock.signals.logs import one_line
 
 access = logging.getLogger("rowlock.api.access")
 
@@ -108,7 +109,7 @@ class RequestGate:
             if access.isEnabledFor(logging.INFO):
                 milliseconds = (time.monotonic() - started) * 1000
                 # The path without its query, which may contain secrets.
-                access.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, milliseconds)
+                access.info("%s %s %d %.0f ms", scope["method"], one_line(scope["path"]), status, milliseconds)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -231,10 +232,6 @@ class Buckets:
 def _address(scope: Scope) -> str:
     """The client's address; behind a trusted proxy, the one that the proxy reports."""
     return str((scope.get("client") or ("",))[0])
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)[:500]
 
 
 async def _deny(scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from fastapi import Query
 from pydantic.alias_generators import to_camel
@@ -24,7 +23,7 @@ from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN
 from rowlock.store import audit
 from rowlock.store.engine.migrate import schema
 from rowlock.store.engine.operation import Call, Row, Steps, operation
-from rowlock.store.engine.store import dialect_of
+from rowlock.store.engine.store import dialect_of, redact
 
 MOST_TOKENS = 100
 WORKER = (
@@ -93,11 +92,8 @@ async def list_audit(
 
 def shown_address(url: str) -> str:
     """A database's address without its password and without parameters, which may hold one."""
-    if dialect_of(url).is_file:
-        return url.partition("?")[0]
-    parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
-    return f"{parts.scheme}://{user.partition(':')[0]}{at}{place}{parts.path}"
+    place = url.partition("?")[0]
+    return place if dialect_of(url).is_file else redact(place)
 
 
 def _parts(given: Settings) -> dict[str, bool]:
