@@ -20,17 +20,6 @@ from rowlock.api.jobs import webhooks
 from rowlock.api.jobs.delivery import accepted
 from rowlock.api.jobs.webhooks import Webhook
 from rowlock.api.problems import Refusal, documented
-from rowlock.api.schemas import (
-    NO_NUL,
-    AttemptShape,
-    CancelShape,
-    CreatedShape,
-    ExplainShape,
-    JobPage,
-    JobShape,
-    NewJobShape,
-    Status,
-)
 from rowlock.core.errors import InvalidArguments, JobNotFound, StoreError
 from rowlock.core.job import Job
 from rowlock.store import audit
@@ -49,18 +38,16 @@ CROWDED = 1_000  # an owner with room for fewer jobs than this has them counted 
 router = api_router(prefix="/api/jobs", tags=["jobs"])
 
 
-@router.get(
-    "", response_model=JobPage, responses=documented("INVALID_CURSOR", "INVALID_REQUEST", "PAGE_TOO_DEEP", "FORBIDDEN")
-)
+@router.get("", responses=documented("INVALID_CURSOR", "INVALID_REQUEST", "PAGE_TOO_DEEP", "FORBIDDEN"))
 async def list_jobs(
     service: Serving,
     asker: Who,
     page: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
     size: Annotated[int, Query(ge=1, le=100)] = 20,
-    job_type: Annotated[str | None, Query(alias="jobType", max_length=200, pattern=NO_NUL)] = None,
-    status: Status | None = None,
+    job_type: Annotated[str | None, Query(alias="jobType", max_length=200, pattern=schemas.NO_NUL)] = None,
+    status: schemas.Status | None = None,
     cursor: Annotated[str | None, Query(max_length=200)] = None,
-) -> JobPage:
+) -> schemas.JobPage:
     """The jobs of the token's owner, newest first, by page number or by the `nextCursor` of the previous page."""
     before = None if cursor is None else schemas.read_cursor(cursor)
     skip = 0 if before else page * size
@@ -72,8 +59,8 @@ async def list_jobs(
     wanted = own_jobs.page(asker.owner, job_type, states, size + 1, before, skip)
     found = await service.run(wanted)
     more = len(found) > size
-    return JobPage(
-        items=[JobShape.of(job, service.zone) for job in found[:size]],
+    return schemas.JobPage(
+        items=[schemas.JobShape.of(job, service.zone) for job in found[:size]],
         page=None if before else page,
         size=size,
         has_more=more,
@@ -82,7 +69,9 @@ async def list_jobs(
 
 
 @router.get(
-    "/{jobId}", response_model=JobShape, responses=documented("JOB_NOT_FOUND") | {304: {"description": "Not changed"}}
+    "/{jobId}",
+    response_model=schemas.JobShape,
+    responses=documented("JOB_NOT_FOUND") | {304: {"description": "Not changed"}},
 )
 async def get_job(
     job_id: JobId, service: Serving, asker: Who, if_none_match: Annotated[str | None, Header()] = None
@@ -91,13 +80,8 @@ async def get_job(
     return shown(service, await service.job_of(asker, job_id), if_none_match)
 
 
-@router.post(
-    "/{jobId}/cancel",
-    status_code=202,
-    response_model=CancelShape,
-    responses=documented("JOB_NOT_FOUND", "NOT_ALLOWED", "FORBIDDEN"),
-)
-async def cancel_job(job_id: JobId, service: Serving, asker: Who, operator: ActingOperator) -> CancelShape:
+@router.post("/{jobId}/cancel", status_code=202, responses=documented("JOB_NOT_FOUND", "NOT_ALLOWED", "FORBIDDEN"))
+async def cancel_job(job_id: JobId, service: Serving, asker: Who, operator: ActingOperator) -> schemas.CancelShape:
     """Cancel a waiting job at once, or ask the worker of a running job to stop it."""
     must_change(asker)
     answer = await service.run(own_jobs.cancel(asker.owner, job_id, service.client.keep, operator))
@@ -105,16 +89,11 @@ async def cancel_job(job_id: JobId, service: Serving, asker: Who, operator: Acti
         raise Refusal("JOB_NOT_FOUND")
     if answer == "final":
         raise Refusal("NOT_ALLOWED", "the job has already ended")
-    return CancelShape(job_id=valid_id(job_id) or job_id, status=answer.upper())
+    return schemas.CancelShape(job_id=valid_id(job_id) or job_id, status=answer.upper())
 
 
-@router.post(
-    "/{jobId}/retry",
-    status_code=202,
-    response_model=CreatedShape,
-    responses=documented("JOB_NOT_FOUND", "NOT_ALLOWED", "FORBIDDEN"),
-)
-async def retry_job(job_id: JobId, service: Serving, asker: Who, operator: ActingOperator) -> CreatedShape:
+@router.post("/{jobId}/retry", status_code=202, responses=documented("JOB_NOT_FOUND", "NOT_ALLOWED", "FORBIDDEN"))
+async def retry_job(job_id: JobId, service: Serving, asker: Who, operator: ActingOperator) -> schemas.CreatedShape:
     """Put a failed or cancelled job back in the queue, with one more try."""
     must_change(asker)
     answer = await service.run(own_jobs.retry(asker.owner, job_id, operator))
@@ -122,11 +101,11 @@ async def retry_job(job_id: JobId, service: Serving, asker: Who, operator: Actin
         raise Refusal("JOB_NOT_FOUND")
     if answer == "refused":
         raise Refusal("NOT_ALLOWED", "only failed and cancelled jobs can be retried, if no newer job holds their key")
-    return CreatedShape(job_id=valid_id(job_id) or job_id)
+    return schemas.CreatedShape(job_id=valid_id(job_id) or job_id)
 
 
-@router.get("/{jobId}/explain", response_model=ExplainShape, responses=documented("JOB_NOT_FOUND"))
-async def explain_job(job_id: JobId, service: Serving, asker: Who) -> ExplainShape:
+@router.get("/{jobId}/explain", responses=documented("JOB_NOT_FOUND"))
+async def explain_job(job_id: JobId, service: Serving, asker: Who) -> schemas.ExplainShape:
     """Why a job is not running, and what it waits for."""
     job = await service.job_of(asker, job_id)
     found = await service.run(explain(job.id))
@@ -134,18 +113,18 @@ async def explain_job(job_id: JobId, service: Serving, asker: Who) -> ExplainSha
         raise Refusal("JOB_NOT_FOUND")
     # Owners see no names of workers.
     text = found.text.replace(f"Worker {found.held_by} has", "A worker has")
-    return ExplainShape.of(replace(found, text=text), service.zone)
+    return schemas.ExplainShape.of(replace(found, text=text), service.zone)
 
 
-@router.get("/{jobId}/attempts", response_model=list[AttemptShape], responses=documented("JOB_NOT_FOUND"))
-async def list_attempts(job_id: JobId, service: Serving, asker: Who) -> list[AttemptShape]:
+@router.get("/{jobId}/attempts", responses=documented("JOB_NOT_FOUND"))
+async def list_attempts(job_id: JobId, service: Serving, asker: Who) -> list[schemas.AttemptShape]:
     """The attempts of a job that did not succeed, in order."""
     job = await service.job_of(asker, job_id)
-    return [AttemptShape.of(attempt, service.zone) for attempt in await service.run(job_rows.attempts(job.id))]
+    return [schemas.AttemptShape.of(attempt, service.zone) for attempt in await service.run(job_rows.attempts(job.id))]
 
 
 def shown(service: Service, job: Job, known: str | None = None, headers: dict[str, str] | None = None) -> Response:
-    body = JobShape.of(job, service.zone).model_dump_json(by_alias=True).encode()
+    body = schemas.JobShape.of(job, service.zone).model_dump_json(by_alias=True).encode()
     return tagged(body, known, {"Cache-Control": "private, no-cache", **(headers or {})})
 
 
@@ -155,17 +134,17 @@ def shown(service: Service, job: Job, known: str | None = None, headers: dict[st
 @router.post(
     "",
     status_code=202,
-    response_model=CreatedShape,
+    response_model=schemas.CreatedShape,
     responses=documented(
         *("INVALID_JSON", "INVALID_REQUEST", "INVALID_ARGUMENTS", "TASK_NOT_FOUND", "FORBIDDEN", "IN_FLIGHT"),
         *("KEY_REUSED", "TOO_MANY_JOBS", "BODY_TOO_LARGE", "REQUEST_TIMEOUT", "REPEATED_NAME"),
         *("WEBHOOKS_OFF", "WEBHOOK_REFUSED", "NO_WEBHOOK_SECRET"),
     )
-    | {200: {"model": JobShape, "description": "With Prefer: wait, the job has ended"}},
+    | {200: {"model": schemas.JobShape, "description": "With Prefer: wait, the job has ended"}},
 )
 async def create_job(
     request: Request,
-    body: NewJobShape,
+    body: schemas.NewJobShape,
     service: Serving,
     asker: Who,
     operator: ActingOperator,
@@ -194,13 +173,13 @@ async def create_job(
         watch = tokens.new_secret()
         await service.run(tokens.create(watch, owner, "jobs", WATCH_SECONDS, job_id))
     headers = {"Location": str(request.url_for("get_job", jobId=job_id).path), "Retry-After": "1", **applied}
-    answer = CreatedShape(job_id=job_id, watch_token=watch)
+    answer = schemas.CreatedShape(job_id=job_id, watch_token=watch)
     return JSONResponse(answer.model_dump(by_alias=True, exclude_none=True), 202, headers)
 
 
 class _New(NamedTuple):
     task: Any
-    body: NewJobShape
+    body: schemas.NewJobShape
     owner: str | None
     webhook: Webhook | None
     crowded: bool  # whether its owner's jobs must be counted again in the transaction that creates it

@@ -119,11 +119,10 @@ class EventReader:
         """Keep the newest gaps. The mark stays below the others until no more events can appear in them."""
         if len(self.gaps) <= MOST_GAPS:
             return
-        old, self.gaps = self.gaps[:-MOST_GAPS], self.gaps[-MOST_GAPS:]
-        old += [] if self.forgotten is None else [self.forgotten]
+        old = [] if self.forgotten is None else [self.forgotten]  # in the order of the ids, as the gaps are
+        old, self.gaps = old + self.gaps[:-MOST_GAPS], self.gaps[-MOST_GAPS:]
         untils = [gap.until for gap in old if gap.until is not None]
-        until = max(untils) if len(untils) == len(old) else None
-        self.forgotten = Gap(min(gap.first for gap in old), max(gap.last for gap in old), until)
+        self.forgotten = Gap(old[0].first, old[-1].last, max(untils) if len(untils) == len(old) else None)
 
 
 def _bounded(gap: Gap, news: News) -> Gap:

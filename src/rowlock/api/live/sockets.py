@@ -37,7 +37,7 @@ class TicketShape(Shape):
     expires_in: int
 
 
-@router.post("/api/tickets", status_code=201, response_model=TicketShape, responses=documented())
+@router.post("/api/tickets", status_code=201, responses=documented())
 async def create_ticket(service: Serving, asker: Who) -> TicketShape:
     """A one-time ticket for the URL of a WebSocket, because browsers cannot send a header when opening one."""
     secret = tokens.new_secret()

@@ -14,7 +14,7 @@ from rowlock.api.problems import Refusal
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.times import parse_moment_or_ago
 from rowlock.store.read import counters, timeline
-from rowlock.store.read.counters import BOUNDS, BUCKETS, QueueSample
+from rowlock.store.read.counters import BOUNDS, BUCKETS
 from rowlock.store.read.failures import failures as read_failures
 
 COUNTED = ("succeeded", "dead", "cancelled", *counters.FAILURES, "attempt.released")
@@ -70,12 +70,9 @@ async def depth(service: Serving, minutes: Minutes = 60, queue: Text = None) -> 
     found = await service.look(counters.samples(window.since, queue, window.kept))
     queues = []
     for name, samples in sorted(found.items()):
-        steps: dict[datetime, QueueSample] = {}
-        for sample in samples:  # the longest of each step
-            at = window.place(sample.at)
-            if at not in steps or sample.ready >= steps[at].ready:
-                steps[at] = sample
-        points = [service.record(one._replace(at=at)) for at, one in sorted(steps.items())]
+        steps = window.gathered({sample.at: sample for sample in samples})
+        longest = {at: max(ones, key=lambda sample: sample.ready) for at, ones in steps.items()}
+        points = [service.record(one._replace(at=at)) for at, one in sorted(longest.items())]
         for point in points:
             del point["queue"]
         queues.append({"name": name, "points": points})

@@ -209,31 +209,29 @@ def possible(job: Job, asker: Asker) -> list[str]:
 def timeline(job: Job, attempts: Sequence[Attempt]) -> Iterator[dict[str, Any]]:
     """How the job spent its time: delay (until its time), wait (for a worker), run, lost (a run whose lease ran out)
     and backoff (before another try). The last one has no end while it goes on."""
-    at: datetime = job.created_at
-    first = True
+    at, pause = job.created_at, "wait"
     for one in attempts:
         began = one.started_at or one.finished_at
-        yield _part("wait" if first else "backoff", at, began, None)
-        kind = "lost" if one.outcome == "lost" else "run"
-        yield _part(kind, began, one.finished_at, one.attempt, one.outcome)
-        at, first = one.finished_at, False
+        yield _part(pause, at, began)
+        yield _part("lost" if one.outcome == "lost" else "run", began, one.finished_at, one.attempt, one.outcome)
+        at, pause = one.finished_at, "backoff"
     recorded = {one.attempt for one in attempts}
     if job.started_at is not None and job.attempt not in recorded and job.attempt > 0:
-        yield _part("wait" if first else "backoff", at, job.started_at, None)
+        yield _part(pause, at, job.started_at)
         outcome = "succeeded" if job.state is State.SUCCEEDED else None
         yield _part("run", job.started_at, job.finished_at, job.attempt, outcome)
     elif job.finished_at is None:
-        later = job.run_after > at + timedelta(seconds=1)
-        if later:
-            yield _part("delay" if first else "backoff", at, job.run_after, None)
-        yield _part("wait", max(at, job.run_after) if later else at, None, None)
-    elif first or (job.state is State.CANCELLED and attempts[-1].outcome != "cancelled"):
+        if job.run_after > at + timedelta(seconds=1):
+            yield _part("backoff" if attempts else "delay", at, job.run_after)
+            at = job.run_after
+        yield _part("wait", at, None)
+    elif not attempts or (job.state is State.CANCELLED and attempts[-1].outcome != "cancelled"):
         # It was cancelled while it waited. Else its last attempt has ended it, in one transaction.
-        yield _part("wait" if first else "backoff", at, job.finished_at, None)
+        yield _part(pause, at, job.finished_at)
 
 
 def _part(
-    kind: str, begin: datetime, end: datetime | None, attempt: int | None, outcome: str | None = None
+    kind: str, begin: datetime, end: datetime | None, attempt: int | None = None, outcome: str | None = None
 ) -> dict[str, Any]:
     return {"kind": kind, "from": begin, "to": end, "attempt": attempt, "outcome": outcome}
 

@@ -34,7 +34,6 @@ LIMITS = (
     *("body_bytes", "argument_depth", "jobs_per_owner", "connections_per_owner", "requests_per_minute"),
     *("address_requests_per_minute", "stranger_requests_per_minute", "session_seconds"),
 )
-TOKEN = ("id", "kind", "hint", "owner", "scope", "job_id", "created_at", "expires_at", "revoked_at")
 SECRET = ("id", "owner", "created_at", "expires_at")
 
 router = operator_router()
@@ -72,7 +71,7 @@ async def settings(service: Serving) -> dict[str, Any]:
         },
         "worker": _named(given.worker, WORKER),
         "parts": _parts(given),
-        "tokens": [_named(one, TOKEN) for one in known[:MOST_TOKENS]],
+        "tokens": known[:MOST_TOKENS],
         "tokensExact": len(known) <= MOST_TOKENS,
         "webhookSecrets": [_named(one, SECRET) for one in secrets[:MOST_TOKENS]],
     }
