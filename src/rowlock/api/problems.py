@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fastapi import Request
@@ -90,19 +91,17 @@ class Problem(BaseModel):
     errors: list[FieldProblem] | None = None
 
 
+@dataclass(eq=False)
 class Refusal(Exception):
     """Answers a request with a problem."""
 
-    def __init__(
-        self,
-        code: str,
-        detail: str | None = None,
-        *,
-        errors: Sequence[tuple[str, str]] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(detail or code)
-        self.code, self.detail, self.errors, self.headers = code, detail, errors, dict(headers or {})
+    code: str
+    detail: str | None = None
+    errors: Sequence[tuple[str, str]] = field(default=(), kw_only=True)
+    headers: Mapping[str, str] | None = field(default=None, kw_only=True)
+
+    def __str__(self) -> str:
+        return self.detail or self.code
 
     @property
     def status(self) -> int:

@@ -71,7 +71,7 @@ async def depth(service: Serving, minutes: Minutes = 60, queue: Text = None) -> 
     queues = []
     for name, samples in sorted(found.items()):
         steps = window.gathered({sample.at: sample for sample in samples})
-        longest = {at: max(ones, key=lambda sample: sample.ready) for at, ones in steps.items()}
+        longest = {at: max(ones, key=lambda sample: (sample.ready, sample.at)) for at, ones in steps.items()}
         points = [service.record(one._replace(at=at)) for at, one in sorted(longest.items())]
         for point in points:
             del point["queue"]
