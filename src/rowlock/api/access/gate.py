@@ -42,12 +42,7 @@ class RequestGate:
     whether a route of Rowlock serves a request: a route of the application needs a token, whatever its path is."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        service: Service,
-        is_ours: Callable[[Scope], bool],
-        pages: Pages | None,
-        alone: bool,
+        self, app: ASGIApp, service: Service, is_ours: Callable[[Scope], bool], pages: Pages | None, alone: bool
     ) -> None:
         self._app, self._service, self._is_ours, self._pages = app, service, is_ours, pages
         self._settings, self._alone = service.settings, alone

@@ -135,7 +135,7 @@ async def add_schedule(service: Serving, actor: Acting, body: NewSchedule) -> di
     """Add a schedule without restarting anything."""
     if await service.run(schedules.schedules(1, only=body.name)):
         raise NotAllowed(f"there is a schedule named {body.name!r} already")
-    await _declare(service, actor, "schedules.add", body.name, body.task, body.given())
+    await _declare(service, actor, body.name, body.task, body.given())
     return await shown(service, body.name)
 
 
@@ -147,7 +147,7 @@ async def edit_schedule(service: Serving, actor: Acting, name: Name, body: Edite
     if given:
         if there.origin != "runtime":
             raise NotAllowed(f"schedule {name!r} comes from the {there.origin}: change it there, or pause it")
-        await _declare(service, actor, "schedules.edit", name, there.task, _changed(there, given), sorted(given))
+        await _declare(service, actor, name, there.task, _changed(there, given), sorted(given))
     if body.enabled is not None and body.enabled != (there.paused_at is None):
         change, what = (schedules.resume, "resume") if body.enabled else (schedules.pause, "pause")
         await service.run(audit.audited(change(name), actor, f"schedules.{what}", name))
@@ -170,14 +170,9 @@ def _changed(there: ScheduleRow, given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _declare(
-    service: Service,
-    actor: Actor,
-    action: str,
-    name: str,
-    task_name: str,
-    given: dict[str, Any],
-    changed: list[str] | None = None,
+    service: Service, actor: Actor, name: str, task_name: str, given: dict[str, Any], changed: list[str] | None = None
 ) -> None:
+    """Add a schedule, or with `changed` change it: the names of what is changed."""
     given = {key: value for key, value in given.items() if value is not None}  # null: as the task has it
     args = given.get("args", {})
     if not isinstance(args, dict):
@@ -185,6 +180,7 @@ async def _declare(
     task = await any_task(service.client, task_name, given.get("source"), args)
     made = schedule_of(service.client, name, task, {"seconds": True} | given)
     details = {"task": task_name, "rule": made.rule.text, "zone": made.rule.zone, "changed": changed}
+    action = "schedules.add" if changed is None else "schedules.edit"
     wanted = audit.audited(schedules.declare([made], "runtime", None), actor, action, name, details)
     for origin in (await service.run(wanted)).refused.values():
         raise NotAllowed(f"schedule {name!r} comes from the {origin}: take another name")
