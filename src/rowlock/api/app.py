@@ -19,7 +19,7 @@ from rowlock.api.access.gate import RequestGate
 from rowlock.api.context import OPERATION_NAME, Service
 from rowlock.api.jobs import delivery, jobs, results
 from rowlock.api.live import messages, sockets
-from rowlock.api.pages import Pages, dashboard
+from rowlock.api.pages import Pages
 from rowlock.client.client import Client
 from rowlock.client.settings import VERSION
 from rowlock.core.errors import ConfigError
@@ -72,10 +72,9 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     # processor time. The copies add what the application demands of each route, which is nothing.
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
-    pages = Pages(client.pages) if client.pages is not None else None
-    if pages is None and authenticate is None:  # a host application that authenticates knows owners, not operators
-        pages = dashboard()
-    if pages is not None:
+    pages = None  # a host application that authenticates knows owners and no operators: it has no dashboard
+    if client.pages is not None or authenticate is None:
+        pages = Pages(client.pages)
         app.router.routes.extend(pages.routes())
     ours += app.router.routes[theirs:]
     is_ours = partial(_is_ours, app.router.routes, frozenset(map(id, ours)))

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from rowlock.api.live.events import Event
@@ -57,10 +57,6 @@ class Shape(BaseModel):
         return cls.model_validate(record, context=zone)
 
 
-def _in_zone(moment: datetime, info: ValidationInfo) -> datetime:
-    return moment.astimezone(info.context)
-
-
 def _sendable(value: Any) -> Any:
     """A result that can be sent as UTF-8: JSON may contain a lone surrogate, UTF-8 cannot."""
     try:
@@ -70,7 +66,7 @@ def _sendable(value: Any) -> Any:
     return value
 
 
-Moment = Annotated[datetime, AfterValidator(_in_zone)]
+Moment = Annotated[datetime, AfterValidator(lambda moment, info: moment.astimezone(info.context))]
 StatusOf = Annotated[Status, BeforeValidator(STATUS.__getitem__), Field(validation_alias="state")]
 
 
