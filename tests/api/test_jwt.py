@@ -38,8 +38,8 @@ def token(claims: dict[str, Any] | None = None, key: Any = SECRET, algorithm: st
     return jwt.encode({k: v for k, v in values.items() if v is not None}, key, algorithm, headers=header or None)
 
 
-def test_a_valid_jwt_gives_its_owner() -> None:
-    assert JwtVerifier(HS256).asker_of(token()).owner == "ana"  # type: ignore[union-attr]
+async def test_a_valid_jwt_gives_its_owner() -> None:
+    assert (await JwtVerifier(HS256).asker_of(token())).owner == "ana"  # type: ignore[union-attr]
 
 
 BAD = {
@@ -62,8 +62,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
-def test_a_bad_token_is_nobodys(bad: str) -> None:
-    assert JwtVerifier(HS256).asker_of(bad) is None
+async def test_a_bad_token_is_nobodys(bad: str) -> None:
+    assert await JwtVerifier(HS256).asker_of(bad) is None
 
 
 @pytest.fixture(scope="module")
@@ -83,13 +83,13 @@ def rs256(keys: tuple[rsa.RSAPrivateKey, bytes], tmp_path: Path) -> JwtVerifier:
     return JwtVerifier(JwtSettings(algorithm="RS256", jwks=str(file), issuer="https://id.example", audience="jobs"))
 
 
-def test_published_keys_check_tokens(rs256: JwtVerifier, keys: tuple[rsa.RSAPrivateKey, bytes]) -> None:
+async def test_published_keys_check_tokens(rs256: JwtVerifier, keys: tuple[rsa.RSAPrivateKey, bytes]) -> None:
     good = token(key=keys[0], algorithm="RS256", kid="one")
-    assert rs256.asker_of(good).owner == "ana"  # type: ignore[union-attr]
-    assert rs256.asker_of(token(key=keys[0], algorithm="RS256", kid="two")) is None
+    assert (await rs256.asker_of(good)).owner == "ana"  # type: ignore[union-attr]
+    assert await rs256.asker_of(token(key=keys[0], algorithm="RS256", kid="two")) is None
 
 
-def test_a_public_key_is_not_taken_for_a_shared_secret(
+async def test_a_public_key_is_not_taken_for_a_shared_secret(
     rs256: JwtVerifier, keys: tuple[rsa.RSAPrivateKey, bytes]
 ) -> None:
     import hashlib
@@ -98,16 +98,16 @@ def test_a_public_key_is_not_taken_for_a_shared_secret(
     claims = {**GOOD, "exp": int(time.time()) + 60}
     signed = part(json.dumps({"alg": "HS256", "kid": "one"}).encode()) + "." + part(json.dumps(claims).encode())
     forged = signed + "." + part(hmac.new(keys[1], signed.encode(), hashlib.sha256).digest())
-    assert rs256.asker_of(forged) is None
+    assert await rs256.asker_of(forged) is None
 
 
-def test_a_claim_can_make_an_operator() -> None:
+async def test_a_claim_can_make_an_operator() -> None:
     verifier = JwtVerifier(HS256.model_copy(update={"operator_claim": "admin"}))
-    operator = verifier.asker_of(token({"admin": True}))
+    operator = await verifier.asker_of(token({"admin": True}))
     assert operator is not None
     assert (operator.owner, operator.key) == (EVERYONE, "operator:ana"), "the audit says who it was"
     for claim in (False, "true", 1, None):
-        assert verifier.asker_of(token({"admin": claim})).owner == "ana"  # type: ignore[union-attr]
+        assert (await verifier.asker_of(token({"admin": claim}))).owner == "ana"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -135,17 +135,17 @@ def part(value: bytes) -> str:
 
 
 @pytest.mark.parametrize("bad", ["[" * 5000, "{}", "null", '{"alg": ["HS256"]}', '{"alg": "HS256", "kid": 7}', "\xff"])
-def test_a_header_that_makes_no_sense_is_refused(bad: str) -> None:
-    assert JwtVerifier(HS256).asker_of(f"{part(bad.encode())}.{part(b'{}')}.{part(b'x')}") is None
+async def test_a_header_that_makes_no_sense_is_refused(bad: str) -> None:
+    assert await JwtVerifier(HS256).asker_of(f"{part(bad.encode())}.{part(b'{}')}.{part(b'x')}") is None
 
 
 @pytest.mark.parametrize("owner", ["a\x00b", "\ud800", "x" * 201, 7, ["ana"], {"name": "ana"}, True])
-def test_an_owner_that_cannot_be_stored_is_nobody(owner: Any) -> None:
+async def test_an_owner_that_cannot_be_stored_is_nobody(owner: Any) -> None:
     lenient = HS256.model_copy(update={"owner_claim": "user"})  # PyJWT itself checks that `sub` is text
-    assert JwtVerifier(lenient).asker_of(token({"user": owner})) is None
+    assert await JwtVerifier(lenient).asker_of(token({"user": owner})) is None
 
 
-def test_a_key_of_another_kind_is_refused_and_breaks_nothing(
+async def test_a_key_of_another_kind_is_refused_and_breaks_nothing(
     keys: tuple[rsa.RSAPrivateKey, bytes], tmp_path: Path
 ) -> None:
     other = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key()))
@@ -154,8 +154,8 @@ def test_a_key_of_another_kind_is_refused_and_breaks_nothing(
     file.write_text(json.dumps({"keys": [other | {"kid": "one"}, shared | {"kid": "two"}]}))
     verifier = JwtVerifier(JwtSettings(algorithm="RS256", jwks=str(file), issuer="https://id.example", audience="jobs"))
     for kid in ("one", "two"):
-        assert verifier.asker_of(token(key=keys[0], algorithm="RS256", kid=kid)) is None
-    assert verifier.asker_of(token(kid="two")) is None  # HS256, with a key that is published for it
+        assert await verifier.asker_of(token(key=keys[0], algorithm="RS256", kid=kid)) is None
+    assert await verifier.asker_of(token(kid="two")) is None  # HS256, with a key that is published for it
 
 
 class Provider:

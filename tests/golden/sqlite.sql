@@ -783,11 +783,6 @@ WHERE id > ?1
 ORDER BY id
 LIMIT ?2;
 
--- events_begin
-SELECT (SELECT id FROM rowlock_events ORDER BY id DESC LIMIT 1) AS newest,
-       (SELECT last_id FROM rowlock_deleted_events) AS deleted,
-       0 AS running_to;
-
 -- events_of_owner (owner, id, n)
 SELECT id, CAST(job_id AS text) AS job_id, owner, type, task, state, attempt, progress, phase, message, result_uri,
 result_checksum, error_code, error_message, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', at, 'unixepoch'), at) AS at

@@ -8,20 +8,18 @@ from functools import partial
 from importlib.util import find_spec
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from rowlock.api import operator, probes, problems
 from rowlock.api.access import session
 from rowlock.api.access.auth import Authenticate, Authenticator
-from rowlock.api.access.gate import RequestGate, host_names
-from rowlock.api.context import Service, add_routes, operation_name
-from rowlock.api.jobs import create, delivery, jobs, results
+from rowlock.api.access.gate import RequestGate
+from rowlock.api.context import OPERATION_NAME, Service
+from rowlock.api.jobs import delivery, jobs, results
 from rowlock.api.live import messages, sockets
-from rowlock.api.pages import Pages, dashboard
+from rowlock.api.pages import Pages
 from rowlock.client.client import Client
 from rowlock.client.settings import VERSION
 from rowlock.core.errors import ConfigError
@@ -29,7 +27,7 @@ from rowlock.health.sender import Alerts
 from rowlock.worker.loops import Loops
 from rowlock.worker.registration import worker_id
 
-PARTS = (sockets, messages, results, delivery, create, jobs, operator, session, probes)
+PARTS = (sockets, messages, results, delivery, jobs, *operator.PARTS, session, probes)
 ROUTERS = [part.router for part in PARTS]
 ASKED = ["Authorization", "Content-Type", "Idempotency-Key", "If-None-Match", "Last-Event-ID", "Prefer"]
 DESCRIPTION = "Create jobs, watch them and get their results. Each token sees the jobs of its owner and no others."
@@ -39,7 +37,8 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
     """The job API of an app. `authenticate` replaces tokens: it returns the owner who sent a request. `alone` means
     that the API is not mounted in another application, so the Host header is checked here."""
     settings = client.settings.api
-    _check_webhooks(client)
+    if settings.webhooks.enabled and not all(map(find_spec, ("aiohttp", "standardwebhooks"))):
+        raise ConfigError('api.webhooks needs more packages: pip install "rowlock[webhooks]"')
     client.metered = True  # a worker in this process shows its numbers here
     service = Service(client, Authenticator(client, authenticate))
 
@@ -60,30 +59,26 @@ def build(client: Client, authenticate: Authenticate | None = None, *, alone: bo
         docs_url=None,  # the Swagger page would load scripts from another server
         redoc_url=None,
         lifespan=lifespan,
+        exception_handlers=dict.fromkeys(problems.EXCEPTIONS, problems.answer),
         redirect_slashes=False,
-        generate_unique_id_function=operation_name,
+        generate_unique_id_function=OPERATION_NAME,
     )
     app.state.service = service
     ours = list(app.router.routes)
     for router in client.routers:  # first: on a path that both have, the app's own route is served
         app.include_router(router)
     theirs = len(app.router.routes)
-    add_routes(app, ROUTERS)
-    pages = Pages(client.pages) if client.pages is not None else None
-    if pages is None and authenticate is None:  # a host application that authenticates knows owners, not operators
-        pages = dashboard()
-    if pages is not None:
+    # `include_router` would make a second copy of each route, with all of its models, at the first request: 100 ms of
+    # processor time. The copies add what the application demands of each route, which is nothing.
+    for router in ROUTERS:
+        app.router.routes.extend(router.routes)
+    pages = None  # a host application that authenticates knows owners and no operators: it has no dashboard
+    if client.pages is not None or authenticate is None:
+        pages = Pages(client.pages)
         app.router.routes.extend(pages.routes())
     ours += app.router.routes[theirs:]
-    app.add_exception_handler(problems.Refusal, problems.on_refusal)
-    app.add_exception_handler(RequestValidationError, problems.on_validation)
-    app.add_exception_handler(HTTPException, problems.on_http)
-    for error in problems.UNUSABLE:
-        app.add_exception_handler(error, problems.on_unavailable)
-    app.add_exception_handler(Exception, problems.on_fault)
-    hosts, prefix = (host_names(settings), settings.base_path) if alone else (None, "")
     is_ours = partial(_is_ours, app.router.routes, frozenset(map(id, ours)))
-    app.add_middleware(RequestGate, service=service, is_ours=is_ours, hosts=hosts, prefix=prefix, pages=pages)
+    app.add_middleware(RequestGate, service=service, is_ours=is_ours, pages=pages, alone=alone)
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -103,12 +98,6 @@ def _is_ours(routes: list[BaseRoute], ours: frozenset[int], scope: Scope) -> boo
         if match is Match.FULL:
             return of_ours
     return all(of_ours or match is Match.NONE for of_ours, match in matches)
-
-
-def _check_webhooks(client: Client) -> None:
-    """Refuse to start with webhooks enabled while the packages that deliver them are missing."""
-    if client.settings.api.webhooks.enabled and not all(map(find_spec, ("aiohttp", "standardwebhooks"))):
-        raise ConfigError('api.webhooks needs more packages: pip install "rowlock[webhooks]"')
 
 
 @asynccontextmanager

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from operator import attrgetter
 from typing import Annotated, Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter, Depends, FastAPI, Path
+from fastapi import APIRouter, Depends, Path
 from fastapi.routing import APIRoute
+from pydantic.alias_generators import to_camel
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
@@ -26,6 +28,7 @@ from rowlock.client.client import Client
 from rowlock.client.open_stores import Stores
 from rowlock.core.errors import TooSlow
 from rowlock.core.job import Job
+from rowlock.core.jsonable import jsonable
 from rowlock.health.conditions import counted
 from rowlock.signals.server_meter import DatabaseMeter
 from rowlock.store.audit import Actor
@@ -44,7 +47,6 @@ class Service:
         self.feed = Feed(client.store)
         self.snapshots = Snapshots(self.look)
         self.panels = Panels(client.store, self.snapshots.changed)
-        self.results = client.results
         self.metrics = DatabaseMeter(self.look, self.snapshots, counted)
         self._readers = Stores(lambda: client.open_reader(LOOK_CONNECTIONS, LOOK_SECONDS))
         self._tokens: dict[str, float] = {}  # tokens of open connections, and when each was last checked
@@ -73,11 +75,18 @@ class Service:
             if not operation.read:
                 self.snapshots.changed()
 
+    def json(self, value: Any) -> Any:
+        """A value as operators get it: camelCase names, times in the zone of the API."""
+        return jsonable(value, lambda at: at.astimezone(self.zone).isoformat(), to_camel)
+
+    def record(self, one: Any) -> dict[str, Any]:
+        return dict(self.json(one))
+
     async def job_of(self, asker: Asker, job_id: str) -> Job:
         """A job that the sender may read. Jobs that do not exist and jobs of others give the same 404."""
         job = await self.run(own_jobs.get(asker.owner, job_id))
         if job is None or asker.job_id not in (None, job.id):
-            raise no_job()
+            raise Refusal("JOB_NOT_FOUND")
         return job
 
     async def token_is_good(self, asker: Asker) -> bool:
@@ -101,34 +110,27 @@ class Service:
     def connection(self, asker: Asker) -> Iterator[None]:
         """Count one more connection of an owner while the block runs; refused if the owner has the maximum already. It
         is counted before the first await, so that simultaneous connections cannot exceed the limit."""
-        if self._connections[asker.owner] >= self.settings.connections_per_owner:
-            raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
-        with _counted(self._connections, asker.owner):
+        with _counted(self._connections, asker.owner) as others:
+            if others >= self.settings.connections_per_owner:
+                raise Refusal("TOO_MANY_CONNECTIONS", headers={"Retry-After": "10"})
             yield
 
-    @contextmanager
-    def creating(self, owner: Owner) -> Iterator[int]:
+    def creating(self, owner: Owner) -> AbstractContextManager[int]:
         """Around a request that creates a job: how many others of its owner are doing so in this server."""
-        others = self._creating[owner]
-        with _counted(self._creating, owner):
-            yield others
+        return _counted(self._creating, owner)
 
 
 @contextmanager
-def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[None]:
-    """Count one more while the block runs. An owner with none is forgotten."""
+def _counted(counts: Counter[Owner], owner: Owner) -> Iterator[int]:
+    """Count one more while the block runs, which is given the number of the others. An owner with none is forgotten."""
+    others = counts[owner]
     counts[owner] += 1
     try:
-        yield
+        yield others
     finally:
         counts[owner] -= 1
         if not counts[owner]:
             del counts[owner]
-
-
-def no_job() -> Refusal:
-    """The same 404 for a job that does not exist and for a job of another owner."""
-    return Refusal("JOB_NOT_FOUND")
 
 
 def must_change(asker: Asker) -> None:
@@ -136,13 +138,13 @@ def must_change(asker: Asker) -> None:
         raise Refusal("FORBIDDEN", "this token can only read")
 
 
-def tagged(body: bytes, known: str | None, headers: Mapping[str, str]) -> Response:
-    """JSON as an answer with an ETag; 304 if the client has it already. `known` is its If-None-Match."""
+def tagged(body: bytes, known: str | None, headers: Mapping[str, str], kind: str = "application/json") -> Response:
+    """An answer with an ETag; 304 if the client has it already. `known` is its If-None-Match."""
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": etag, **headers}
     if known is not None and (etag in known or known.strip() == "*"):
         return Response(status_code=304, headers=headers)
-    return Response(body, 200, headers, media_type="application/json")
+    return Response(body, 200, headers, kind)
 
 
 async def service_of(connection: HTTPConnection) -> Service:
@@ -184,22 +186,9 @@ JobId = Annotated[str, Path(alias="jobId", max_length=100, description="The job'
 # --- routers
 
 
-def operation_name(route: APIRoute) -> str:
-    """Its name in the OpenAPI document; generated clients name their functions after it."""
-    return route.name
+# A route's name in the OpenAPI document; generated clients name their functions after it.
+OPERATION_NAME: Callable[[APIRoute], str] = attrgetter("name")
 
 
 def api_router(**options: Any) -> APIRouter:
-    """A router, with the options of FastAPI's."""
-    return APIRouter(generate_unique_id_function=operation_name, **options)
-
-
-def add_routes(target: FastAPI | APIRouter, routers: Iterable[APIRouter]) -> None:
-    """Serve the routes of our own routers as they are.
-
-    `include_router` would make a second copy of each route, with all of its models, at an application's first
-    request: 100 ms of processor time. The copies add what the application demands of each route, which is nothing.
-    """
-    routes = target.router.routes if isinstance(target, FastAPI) else target.routes
-    for router in routers:
-        routes.extend(router.routes)
+    return APIRouter(generate_unique_id_function=OPERATION_NAME, **options)

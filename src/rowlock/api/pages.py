@@ -9,20 +9,19 @@ addresses in a page are relative, so that it works under any prefix.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import mimetypes
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
+from rowlock.api.context import tagged
 from rowlock.api.problems import Refusal
 from rowlock.core.errors import ConfigError
 
@@ -64,25 +63,16 @@ again and reload this page:</p>
 """
 
 
-class PageFile(NamedTuple):
-    content: bytes
-    kind: str
-    tag: str
-
-
 class Pages:
-    """The files of one folder, by the paths under which they are sent. They are read once: they are few and small, and
-    a path of a request never reaches the file system. Without index.html, the page is the text `missing`."""
+    """The files of a folder, or of the dashboard, by the paths under which they are sent. They are read once: they are
+    few and small, and a path of a request never reaches the file system."""
 
-    def __init__(self, folder: Traversable | Path, missing: str | None = None) -> None:
-        self._files = {FOLDER + file.name: _read(file) for file in _files_of(folder, folder)}
-        if FOLDER + INDEX in self._files:
-            self._files[PAGE] = self._files[FOLDER + INDEX]
-        elif missing is None:
+    def __init__(self, folder: Path | None = None) -> None:
+        whole = files("rowlock.api") / "static" if folder is None else folder
+        parts = {FOLDER: whole, WELL_KNOWN: whole / WELL_KNOWN.strip("/")}
+        self._files = {at + file.name: file.read_bytes() for at in parts for file in _files_of(parts[at], whole)}
+        if folder is not None and FOLDER + INDEX not in self._files:
             raise ConfigError(f"serve_pages({str(folder)!r}): there is no {INDEX} in this folder")
-        well_known = _files_of(folder / WELL_KNOWN.strip("/"), folder)
-        self._files |= {WELL_KNOWN + file.name: _read(file) for file in well_known}
-        self._missing = missing
 
     def __contains__(self, path: str) -> bool:
         return path == PAGE or path.startswith((FOLDER, WELL_KNOWN))
@@ -92,13 +82,11 @@ class Pages:
         return [Route(path, partial(self._send, path), include_in_schema=False) for path in paths]
 
     async def _send(self, route: str, request: Request) -> Response:
-        file = self._files.get(route.format(**request.path_params))
-        if file is None:
-            return HTMLResponse(self._missing, 503, HEADERS) if route == PAGE else Refusal("NOT_FOUND").response()
-        headers = HEADERS | {"ETag": file.tag}
-        if file.tag in request.headers.get("if-none-match", ""):
-            return Response(None, 304, headers)
-        return Response(file.content, media_type=file.kind, headers=headers)
+        path = FOLDER + INDEX if route == PAGE else route.format(**request.path_params)
+        if (content := self._files.get(path)) is None:
+            return HTMLResponse(MISSING, 503, HEADERS) if route == PAGE else Refusal("NOT_FOUND").response()
+        kind = mimetypes.guess_type(path)[0] or "text/plain"
+        return tagged(content, request.headers.get("if-none-match"), HEADERS, kind)
 
 
 def _files_of(part: Traversable | Path, whole: Traversable | Path) -> Iterator[Traversable | Path]:
@@ -113,14 +101,3 @@ def _files_of(part: Traversable | Path, whole: Traversable | Path) -> Iterator[T
             log.warning("%s is not served: it is a link that leads out of %s", file, whole)
             continue
         yield file
-
-
-def _read(file: Traversable | Path) -> PageFile:
-    content = file.read_bytes()
-    kind = mimetypes.guess_type(file.name)[0] or "text/plain"
-    return PageFile(content, kind, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-
-
-@cache
-def dashboard() -> Pages:
-    return Pages(files("rowlock.api") / "static", MISSING)

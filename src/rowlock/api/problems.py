@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fastapi import Request
@@ -16,7 +17,6 @@ from rowlock.core.errors import SchemaError, StorageFull, StoreUnavailable, Tran
 # Errors of a database that cannot be used now: the same request may work later.
 UNUSABLE = (StoreUnavailable, StorageFull, SchemaError, TransactionConflict)
 MEDIA_TYPE = "application/problem+json"
-RETRY_SECONDS = 5
 
 
 class Kind(NamedTuple):
@@ -64,6 +64,8 @@ KINDS: dict[str, Kind] = {
 }
 
 
+HTTP_CODES = {400: "INVALID_JSON", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+
 # Every route may answer these.
 GENERAL = (
     *("INVALID_REQUEST", "INVALID_HOST", "INVALID_ORIGIN", "INVALID_CSRF", "UNAUTHORIZED"),
@@ -89,19 +91,17 @@ class Problem(BaseModel):
     errors: list[FieldProblem] | None = None
 
 
+@dataclass(eq=False)
 class Refusal(Exception):
     """Answers a request with a problem."""
 
-    def __init__(
-        self,
-        code: str,
-        detail: str | None = None,
-        *,
-        errors: Sequence[tuple[str, str]] = (),
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(detail or code)
-        self.code, self.detail, self.errors, self.headers = code, detail, errors, dict(headers or {})
+    code: str
+    detail: str | None = None
+    errors: Sequence[tuple[str, str]] = field(default=(), kw_only=True)
+    headers: Mapping[str, str] | None = field(default=None, kw_only=True)
+
+    def __str__(self) -> str:
+        return self.detail or self.code
 
     @property
     def status(self) -> int:
@@ -124,13 +124,11 @@ class Refusal(Exception):
 
 
 def unauthorized() -> Refusal:
-    """The answer to every request without a valid token."""
     return Refusal("UNAUTHORIZED", "send Authorization: Bearer TOKEN", headers={"WWW-Authenticate": "Bearer"})
 
 
 def unavailable() -> Refusal:
-    """The answer while the database cannot be used."""
-    return Refusal("UNAVAILABLE", headers={"Retry-After": str(RETRY_SECONDS)})
+    return Refusal("UNAVAILABLE", headers={"Retry-After": "5"})
 
 
 def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
@@ -144,40 +142,32 @@ def documented(*codes: str) -> dict[int | str, dict[str, Any]]:
     return found
 
 
-# --- what FastAPI calls
+# --- exceptions of routes
+
+# All of them. The framework refuses an unknown route or a wrong method by an HTTPException.
+EXCEPTIONS = (Refusal, RequestValidationError, HTTPException, *UNUSABLE, Exception)
 
 
-async def on_refusal(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refusal)
-    return error.response()
+async def answer(_: Request, error: Exception) -> JSONResponse:
+    """The problem that an exception of a route becomes. The traceback of an unexpected one is logged by the server; the
+    client does not get it."""
+    return _refusal_of(error).response()
 
 
-async def on_validation(_: Request, error: Exception) -> JSONResponse:
-    """Parameters or a body that do not fit the route."""
-    assert isinstance(error, RequestValidationError)
+def _refusal_of(error: Exception) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, UNUSABLE):
+        return unavailable()
+    if isinstance(error, HTTPException):
+        return Refusal(HTTP_CODES.get(error.status_code, "INVALID_REQUEST"), headers=error.headers)
+    if not isinstance(error, RequestValidationError):
+        return Refusal("INTERNAL")
     problems = error.errors()
     if any(problem["type"] == "json_invalid" for problem in problems):
-        return Refusal("INVALID_JSON", "the body must be one JSON object").response()
+        return Refusal("INVALID_JSON", "the body must be one JSON object")
     errors = [(".".join(map(str, problem["loc"][1:])) or "body", _lower(problem["msg"])) for problem in problems[:20]]
-    return Refusal("INVALID_REQUEST", errors=errors).response()
-
-
-async def on_http(_: Request, error: Exception) -> JSONResponse:
-    """Answer what the framework itself refuses: unknown route, wrong method, unparsable body."""
-    assert isinstance(error, HTTPException)
-    codes = {400: "INVALID_JSON", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
-    code = codes.get(error.status_code, "INVALID_REQUEST")
-    return Refusal(code, headers=error.headers).response()
-
-
-async def on_unavailable(_: Request, __: Exception) -> JSONResponse:
-    """The database cannot be reached, its disk is full, or it has not been migrated."""
-    return unavailable().response()
-
-
-async def on_fault(_: Request, __: Exception) -> JSONResponse:
-    """Answer an unexpected error: the server logs its traceback, the client does not get it."""
-    return Refusal("INTERNAL").response()
+    return Refusal("INVALID_REQUEST", errors=errors)
 
 
 def _lower(text: str) -> str:

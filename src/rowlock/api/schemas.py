@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from rowlock.api.live.events import Event
@@ -20,7 +19,6 @@ from rowlock.api.problems import Refusal
 from rowlock.core.job import Attempt, Job
 from rowlock.core.states import FINAL, State
 from rowlock.store.engine.ids import valid_id
-from rowlock.store.read.explain import Explanation
 
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL can neither store nor compare text with a NUL character
 
@@ -59,10 +57,6 @@ class Shape(BaseModel):
         return cls.model_validate(record, context=zone)
 
 
-def _in_zone(moment: datetime, info: ValidationInfo) -> datetime:
-    return moment.astimezone(info.context)
-
-
 def _sendable(value: Any) -> Any:
     """A result that can be sent as UTF-8: JSON may contain a lone surrogate, UTF-8 cannot."""
     try:
@@ -72,7 +66,7 @@ def _sendable(value: Any) -> Any:
     return value
 
 
-Moment = Annotated[datetime, AfterValidator(_in_zone)]
+Moment = Annotated[datetime, AfterValidator(lambda moment, info: moment.astimezone(info.context))]
 StatusOf = Annotated[Status, BeforeValidator(STATUS.__getitem__), Field(validation_alias="state")]
 
 
@@ -193,12 +187,6 @@ def delivery_shape(job: Job, attempts: Sequence[Attempt], zone: ZoneInfo) -> Del
     )
 
 
-def explain_shape(found: Explanation, zone: ZoneInfo) -> ExplainShape:
-    """An explanation as the API shows it: without ids of other jobs and names of workers."""
-    text = found.text.replace(f"Worker {found.held_by} has", "A worker has")
-    return ExplainShape.of(replace(found, text=text), zone)
-
-
 def event_data(event: Event, zone: ZoneInfo) -> dict[str, Any]:
     return _message(event, event.type, event.job_id, event.at, zone)
 
@@ -234,11 +222,8 @@ def cursor_of(job_id: str) -> str:
 
 def read_cursor(text: str) -> str:
     """The id of the job with which the page of this cursor ended."""
-    try:
+    with suppress(ValueError):
         plain = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
-    except (binascii.Error, ValueError):
-        plain = ""
-    job_id = valid_id(plain.removeprefix("job:")) if plain.startswith("job:") else None
-    if job_id is None:
-        raise Refusal("INVALID_CURSOR", "give nextCursor of an earlier answer, or none for the first page")
-    return job_id
+        if plain.startswith("job:") and (job_id := valid_id(plain.removeprefix("job:"))) is not None:
+            return job_id
+    raise Refusal("INVALID_CURSOR", "give nextCursor of an earlier answer, or none for the first page")

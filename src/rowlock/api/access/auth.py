@@ -18,10 +18,9 @@ from starlette.requests import HTTPConnection
 
 from rowlock.api.access import cookies, tokens
 from rowlock.api.access.sender import Asker, Caller
-from rowlock.api.access.tokens import Kind, Token
+from rowlock.api.access.tokens import Kind
 from rowlock.api.problems import Refusal, unauthorized
 from rowlock.client.client import Client
-from rowlock.core.config import JwtSettings
 from rowlock.core.errors import InvalidArguments, needs
 from rowlock.core.option_checks import name
 
@@ -42,13 +41,13 @@ class Authenticator:
 
     def __init__(self, client: Client, host: Authenticate | None = None) -> None:
         self._client, self._host = client, host
-        self._verifier = None if client.settings.api.jwt is None else _verifier(client.settings.api.jwt)
-        self._known: OrderedDict[tuple[str, Kind], tuple[float, Token | None]] = OrderedDict()
-
-    @property
-    def has_sessions(self) -> bool:
-        """Whether sessions count: not if the host application authenticates requests itself."""
-        return self._host is None
+        self.has_sessions = host is None
+        self._verifier: JwtVerifier | None = None
+        if (settings := client.settings.api.jwt) is not None:
+            with needs("jwt", "api.jwt needs a library"):
+                from rowlock.api.access.jwt import JwtVerifier
+            self._verifier = JwtVerifier(settings)
+        self._known: OrderedDict[tuple[str, Kind], tuple[float, Asker | None]] = OrderedDict()
 
     async def asker_of(self, connection: HTTPConnection) -> Asker | None:
         """The sender of this request; None if it has no valid credentials."""
@@ -98,13 +97,12 @@ class Authenticator:
         secret = cookies.session_in(connection)
         if secret is None or not cookies.may_count(connection):
             return None
-        token = await self._token(secret, "session")
-        return None if token is None else Asker.of(token, cookies.csrf_of(secret))
+        return await self._asker_of_secret(secret, "session")
 
     def forget(self, token_id: str) -> None:
         """Remove a session that was ended from the cache at once."""
-        for key, (_, token) in list(self._known.items()):
-            if token is not None and token.id == token_id:
+        for key, (_, asker) in list(self._known.items()):
+            if asker is not None and asker.token_id == token_id:
                 del self._known[key]
 
     async def asker_of_token(self, secret: str) -> Asker | None:
@@ -113,25 +111,18 @@ class Authenticator:
         if self._host is not None or not secret or len(secret) > 8192 or not secret.isascii():
             return None
         if secret.startswith(tokens.PREFIX):
-            token = await self._token(secret, "token")
-            return None if token is None else Asker.of(token)
-        if self._verifier is None or not await self._verifier.has_key_for(secret):
-            return None
-        return self._verifier.asker_of(secret)
+            return await self._asker_of_secret(secret, "token")
+        return None if self._verifier is None else await self._verifier.asker_of(secret)
 
-    async def _token(self, secret: str, kind: Kind) -> Token | None:
+    async def _asker_of_secret(self, secret: str, kind: Kind) -> Asker | None:
         now, key = time.monotonic(), (tokens.hash_of(secret), kind)
         if (known := self._known.get(key)) is not None and known[0] > now:
             return known[1]
         token = await (await self._client.store()).run(tokens.find(secret, kind))
-        self._known[key] = (now + REMEMBERED_SECONDS, token)
+        csrf = cookies.csrf_of(secret) if kind == "session" else None
+        asker = None if token is None else Asker.of(token, csrf)
+        self._known[key] = (now + REMEMBERED_SECONDS, asker)
         self._known.move_to_end(key)
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-        return token
-
-
-def _verifier(settings: JwtSettings) -> JwtVerifier:
-    with needs("jwt", "api.jwt needs a library"):
-        from rowlock.api.access.jwt import JwtVerifier
-    return JwtVerifier(settings)
+        return asker

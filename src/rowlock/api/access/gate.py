@@ -11,7 +11,7 @@ import json
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from anyio import BrokenResourceError
@@ -26,6 +26,7 @@ from rowlock.api.pages import Pages
 from rowlock.api.problems import UNUSABLE, Refusal, unauthorized, unavailable
 from rowlock.core.config import ApiSettings
 from rowlock.public_web import LOOPBACK, without_port
+from rowlock.signals.logs import one_line
 
 access = logging.getLogger("rowlock.api.access")
 
@@ -36,22 +37,17 @@ HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"
 
 
 class RequestGate:
-    """ASGI middleware around the routes. `hosts` are the names of this server; None: not checked here. `pages` are
-    files that anybody may read. `is_ours` returns whether a route of Rowlock serves a request: a route of the
-    application needs a token, whatever its path is."""
+    """ASGI middleware around the routes. `alone` means that they are not mounted in another application: the Host
+    header is checked, and `api.base_path` is their prefix. `pages` are files that anybody may read. `is_ours` returns
+    whether a route of Rowlock serves a request: a route of the application needs a token, whatever its path is."""
 
     def __init__(
-        self,
-        app: ASGIApp,
-        service: Service,
-        is_ours: Callable[[Scope], bool],
-        hosts: Collection[str] | None,
-        prefix: str = "",
-        pages: Pages | None = None,
+        self, app: ASGIApp, service: Service, is_ours: Callable[[Scope], bool], pages: Pages | None, alone: bool
     ) -> None:
-        self._app, self._service, self._is_ours = app, service, is_ours
-        self._hosts, self._prefix, self._pages = hosts, prefix, pages
-        self._settings = service.settings
+        self._app, self._service, self._is_ours, self._pages = app, service, is_ours, pages
+        self._settings, self._alone = service.settings, alone
+        self._prefix = service.settings.base_path if alone else ""
+        self._hosts = {name.lower() for name in (*LOOPBACK, service.settings.host, *service.settings.allowed_hosts)}
         self._askers = Buckets(service.settings.requests_per_minute)
         self._addresses = Buckets(service.settings.address_requests_per_minute)
         self._strangers = Buckets(service.settings.stranger_requests_per_minute)
@@ -108,7 +104,7 @@ class RequestGate:
             if access.isEnabledFor(logging.INFO):
                 milliseconds = (time.monotonic() - started) * 1000
                 # The path without its query, which may contain secrets.
-                access.info("%s %s %d %.0f ms", scope["method"], _printable(scope["path"]), status, milliseconds)
+                access.info("%s %s %d %.0f ms", scope["method"], one_line(scope["path"]), status, milliseconds)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -145,7 +141,7 @@ class RequestGate:
     def _known_host(self, scope: Scope) -> bool:
         """Whether the Host header names this server. Without this check, a web page could reach a server on the
         loopback address under the page's own host name (DNS rebinding)."""
-        if self._hosts is None:
+        if not self._alone:
             return True
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         return len(given) == 1 and without_port(given[0]).lower() in self._hosts
@@ -228,17 +224,9 @@ class Buckets:
             raise Refusal("TOO_MANY_REQUESTS", headers={"Retry-After": str(wait)})
 
 
-def host_names(settings: ApiSettings) -> frozenset[str]:
-    return frozenset(name.lower() for name in (*LOOPBACK, settings.host, *settings.allowed_hosts))
-
-
 def _address(scope: Scope) -> str:
     """The client's address; behind a trusted proxy, the one that the proxy reports."""
     return str((scope.get("client") or ("",))[0])
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)[:500]
 
 
 async def _deny(scope: Scope, receive: Receive, send: Send) -> None:

@@ -16,7 +16,7 @@ from rowlock.store.engine.records import record
 class Begun(NamedTuple):
     """A request that has taken its key."""
 
-    owner: str | None  # None: an operator
+    owner: str  # empty: an operator
     key: str
     claim: str
 
@@ -29,10 +29,10 @@ class Earlier(NamedTuple):
 
 
 @operation(read=True)
-def earlier(owner: str | None, key: str) -> Steps[Earlier | None]:
+def earlier(owner: str, key: str) -> Steps[Earlier | None]:
     """The request that has the key, if there is one. Asked before `begin`: on SQLite that would wait for the very
     transaction in which another server carries the request out."""
-    rows = yield Call("earlier_request", owner=owner or "", key=key)
+    rows = yield Call("earlier_request", owner=owner, key=key)
     return record(Earlier, rows[0]) if rows else None
 
 
@@ -40,13 +40,9 @@ def earlier(owner: str | None, key: str) -> Steps[Earlier | None]:
 def begin(request: Begun, body_hash: str, ttl: float, patience: float) -> Steps[Earlier | None]:
     """Take the key for `ttl` seconds, and for `patience` seconds if no job follows; returns the earlier request that
     has the key, if there is one."""
-    owner, key, claim = request
-    taken = yield Call(
-        "begin_request", owner=owner or "", key=key, claim=claim, body_hash=body_hash, ttl=ttl, patience=patience
-    )
-    if taken:
+    if (yield Call("begin_request", **request._asdict(), body_hash=body_hash, ttl=ttl, patience=patience)):
         return None
-    found = yield from earlier(owner, key).start()
+    found = yield from earlier(request.owner, request.key).start()
     return found or Earlier(body_hash, None)  # it has just been forgotten: this request can be sent again
 
 
@@ -54,15 +50,13 @@ def begin(request: Begun, body_hash: str, ttl: float, patience: float) -> Steps[
 def end(request: Begun, job_id: str) -> Steps[bool]:
     """Remember the job that the request creates, in the transaction that creates it. False: another request has taken
     the key meanwhile, and the job must not be created."""
-    owner, key, claim = request
-    return bool((yield Call("end_request", owner=owner or "", key=key, claim=claim, job_id=job_id)))
+    return bool((yield Call("end_request", **request._asdict(), job_id=job_id)))
 
 
 @operation(single=True, repeatable=True)
 def forget(request: Begun) -> Steps[None]:
     """Let the key go, unless the request has created its job."""
-    owner, key, claim = request
-    yield Call("forget_request", owner=owner or "", key=key, claim=claim)
+    yield Call("forget_request", **request._asdict())
 
 
 # --- how many jobs an owner may have

@@ -27,42 +27,25 @@ LEEWAY_SECONDS = 5  # allowed difference between the clocks of the identity prov
 
 
 class JwtVerifier:
-    """Checks JSON Web Tokens against the settings, and returns their users."""
-
     def __init__(self, settings: JwtSettings) -> None:
-        self._settings = settings
-        self._published: PublishedKeys | None = None
-        self._keys: jwt.PyJWKSet | None = None
-        if settings.jwks is not None:
-            self._read_keys(settings.jwks)
-
-    def _read_keys(self, where: str) -> None:
+        self._settings, where = settings, settings.jwks
+        self._keys: PublishedKeys | jwt.PyJWKSet | None = None
         try:
-            if where.startswith("https://") or LOCAL.match(where):
-                self._published = PublishedKeys(where)
-            else:
+            if where is not None and (where.startswith("https://") or LOCAL.match(where)):
+                self._keys = PublishedKeys(where)
+            elif where is not None:
                 self._keys = jwt.PyJWKSet.from_json(Path(where).read_text("utf-8"))
         except (OSError, ValueError, jwt.PyJWTError) as error:
             raise ConfigError(f"api.jwt.jwks = {where!r}: cannot be read as a key set: {error}") from None
 
-    async def has_key_for(self, token: str) -> bool:
-        """Whether there is the key that a token names. If the keys are published, they may be fetched first."""
-        if self._published is None:
-            return True
-        try:
-            kid = jwt.get_unverified_header(token).get("kid")
-        except Exception:  # as in `asker_of`
-            return False
-        return isinstance(kid, str) and await self._published.has(kid)
-
-    def asker_of(self, token: str) -> Asker | None:
-        """The user of this token; None if it is not valid, or its key is not known yet: see `has_key_for`."""
+    async def asker_of(self, token: str) -> Asker | None:
+        """The user of this token; None if it is not valid. If the keys are published, they may be fetched first."""
         settings = self._settings
         required = ["exp", settings.owner_claim]
         try:
             claims = jwt.decode(
                 token,
-                self._key_of(token),
+                await self._key_of(token),
                 algorithms=[settings.algorithm],
                 issuer=settings.issuer,
                 audience=settings.audience,
@@ -78,11 +61,13 @@ class JwtVerifier:
             log.info("a JSON Web Token was refused: %s", type(error).__name__)
             return None
 
-    def _key_of(self, token: str) -> Any:
+    async def _key_of(self, token: str) -> Any:
         if self._settings.secret is not None:
             return self._settings.secret
         wanted: Any = jwt.get_unverified_header(token).get("kid")
-        if self._published is not None:
-            return self._published[wanted].key
+        if isinstance(self._keys, PublishedKeys):
+            if not isinstance(wanted, str) or not await self._keys.has(wanted):
+                raise KeyError(wanted)
+            return self._keys[wanted].key
         assert self._keys is not None  # the settings have a secret or a key set
         return (self._keys.keys[0] if wanted is None else self._keys[wanted]).key

@@ -42,12 +42,7 @@ class SessionShape(Shape):
     csrf: str | None = Field(default=None, description="To be sent as X-Rowlock-CSRF with all that changes something")
 
 
-@router.post(
-    "",
-    status_code=201,
-    response_model=SessionShape,
-    responses=documented("INVALID_JSON", "BODY_TOO_LARGE", "FORBIDDEN"),
-)
+@router.post("", status_code=201, responses=documented("INVALID_JSON", "BODY_TOO_LARGE", "FORBIDDEN"))
 async def log_in(body: LoginShape, request: Request, response: Response, service: Serving) -> SessionShape:
     """Exchange a login link or a token for a session. The browser keeps it in a cookie that scripts cannot read."""
     if not cookies.may_come_from(request, ()):
@@ -70,7 +65,7 @@ async def log_in(body: LoginShape, request: Request, response: Response, service
     return _shown(service, Asker.of(session, cookies.csrf_of(secret)))
 
 
-@router.get("", response_model=SessionShape, responses=documented())
+@router.get("", responses=documented())
 async def get_session(service: Serving, asker: Who) -> SessionShape:
     """Who I am, by cookie or token."""
     return _shown(service, asker)
@@ -92,9 +87,7 @@ async def log_out(request: Request, service: Serving, asker: Who, operator: Acti
 
 
 def _shown(service: Service, asker: Asker) -> SessionShape:
-    expires_at = asker.expires_at
-    if asker.good_until is not None:
-        expires_at = datetime.fromtimestamp(asker.good_until, UTC)
+    expires_at = asker.expires_at if asker.good_until is None else datetime.fromtimestamp(asker.good_until, UTC)
     return SessionShape(
         owner=asker.owner_name,
         scope=asker.scope,

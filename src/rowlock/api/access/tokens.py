@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from rowlock.core.config import ApiSettings
@@ -16,8 +16,11 @@ from rowlock.core.errors import InvalidArguments
 from rowlock.core.option_checks import name
 from rowlock.store import audit
 from rowlock.store.engine.ids import new_id
-from rowlock.store.engine.operation import Call, Operation, Steps, operation
+from rowlock.store.engine.operation import Call, Operation, Row, Steps, operation
 from rowlock.store.engine.records import record
+
+if TYPE_CHECKING:
+    from rowlock.api.access.sender import Asker
 
 Scope = Literal["jobs", "operator", "operator:read"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -65,10 +68,15 @@ def _create(kind: Kind, secret: str, owner: str | None, scope: Scope, ttl: float
 
 @operation(single=True)
 def create(
-    secret: str, owner: str | None, scope: Scope, ttl: float | None = None, job_id: str | None = None
+    secret: str,
+    owner: str | None,
+    scope: Scope,
+    ttl: float | None = None,
+    job_id: str | None = None,
+    kind: Kind = "token",
 ) -> Steps[str]:
     """Store a token; returns its id."""
-    return (yield from _create("token", secret, owner, scope, ttl, job_id=job_id)).id
+    return (yield from _create(kind, secret, owner, scope, ttl, job_id=job_id)).id
 
 
 @operation(read=True, hot=True)
@@ -93,13 +101,11 @@ def revoke(which: str) -> Steps[list[str]]:
 
 @operation(read=True)
 def still_good(ids: Sequence[str]) -> Steps[set[str]]:
-    """The ids of those tokens that are still valid."""
     return {row.id for row in (yield Call("good_tokens", asked=[(token_id,) for token_id in ids]))}
 
 
 @operation(read=True)
 def any_good() -> Steps[bool]:
-    """Whether there is at least one valid token."""
     return bool((yield Call("any_token")))
 
 
@@ -108,7 +114,7 @@ def any_good() -> Steps[bool]:
 
 def login_link(
     settings: ApiSettings, owner: str | None, scope: Scope | None, base_url: str | None
-) -> tuple[str, Operation[None]]:
+) -> tuple[str, Operation[str]]:
     """A link that opens one session within ten minutes, and the operation that stores it. The secret is behind `#`:
     browsers don't send that part of an address to a server."""
     scope = scope or ("operator" if owner is None else "jobs")
@@ -121,12 +127,7 @@ def login_link(
         name(owner, "owner")
     secret = new_secret()
     address = _address_of(settings) if base_url is None else _checked(base_url)
-    return f"{address}/#once={secret}", _create_link(secret, owner, scope)
-
-
-@operation(single=True)
-def _create_link(secret: str, owner: str | None, scope: Scope) -> Steps[None]:
-    yield from _create("link", secret, owner, scope, LINK_SECONDS)
+    return f"{address}/#once={secret}", create(secret, owner, scope, LINK_SECONDS, kind="link")
 
 
 def _address_of(settings: ApiSettings) -> str:
@@ -174,26 +175,15 @@ def open_session(
 # --- tickets
 
 
-class Ticket(NamedTuple):
-    """A one-time ticket: it gives the rights of the token that asked for it."""
-
-    owner: str | None
-    scope: Scope
-    token_id: str | None
-    job_id: str | None
-    good_until: float | None = None  # when the JSON Web Token that asked for it expires, in seconds since 1970
+@operation(single=True)
+def create_ticket(secret: str, asker: Asker, ttl: float) -> Steps[None]:
+    """Store a ticket that gives the rights of the sender who asked for it, once within `ttl` seconds."""
+    more = {"made_from": asker.token_id, "job_id": asker.job_id, "good_until": asker.good_until}
+    yield from _create("ticket", secret, asker.owner_name, asker.scope, ttl, **more)
 
 
 @operation(single=True)
-def create_ticket(secret: str, ticket: Ticket, ttl: float) -> Steps[None]:
-    """Store a ticket that can be used once within `ttl` seconds."""
-    owner, scope, token_id, job_id, good_until = ticket
-    more = {"made_from": token_id, "job_id": job_id, "good_until": good_until}
-    yield from _create("ticket", secret, owner, scope, ttl, **more)
-
-
-@operation(single=True)
-def use_ticket(secret: str) -> Steps[Ticket | None]:
-    """Use a ticket up; None if it is unknown, expired or already used."""
+def use_ticket(secret: str) -> Steps[Row | None]:
+    """Use a ticket up; returns its row, or None if it is unknown, expired or already used."""
     rows = yield Call("use_token", hash=hash_of(secret), kind="ticket")
-    return record(Ticket, rows[0]) if rows else None
+    return rows[0] if rows else None

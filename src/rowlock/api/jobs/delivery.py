@@ -47,7 +47,7 @@ STORED = (
 router = api_router(prefix="/api/jobs", tags=["webhooks"])
 
 
-@router.get("/{jobId}/deliveries", response_model=list[DeliveryShape], responses=documented("JOB_NOT_FOUND"))
+@router.get("/{jobId}/deliveries", responses=documented("JOB_NOT_FOUND"))
 async def list_deliveries(job_id: JobId, service: Serving, asker: Who) -> list[DeliveryShape]:
     """The deliveries of a job's webhook and their failed attempts, oldest first: one for each end of the job."""
     job = await service.job_of(asker, job_id)

@@ -61,14 +61,14 @@ async def download_result(
 
 
 async def _download(service: Serving, job: Job, uri: str, wanted: str | None) -> Response:
-    held, results = ExitStack(), service.results
+    results, headers = service.client.results, _headers(job, name := uri.rpartition("/")[2])
     try:
-        content = await results.run(held.enter_context, results.content(uri))
-        headers = _headers(job, name := uri.rpartition("/")[2])
-        if (address := await results.run(results.signed_url, uri)) is not None:
-            held.close()
-            return Response(None, 307, headers | {"Location": address, "Cache-Control": "no-store"})
-        first, last = _range(wanted, content.size)
+        with ExitStack() as opened:
+            content = await results.run(opened.enter_context, results.content(uri))
+            if (address := await results.run(results.signed_url, uri)) is not None:
+                return Response(None, 307, headers | {"Location": address, "Cache-Control": "no-store"})
+            first, last = _range(wanted, content.size)
+            held = opened.pop_all()
     except OutsideOfFolder:
         raise Refusal("INVALID_OUTPUT_PATH") from None
     except ResultsUnavailable:
@@ -78,9 +78,6 @@ async def _download(service: Serving, job: Job, uri: str, wanted: str | None) ->
     except OSError as error:  # no free descriptor, a disk error: the file may exist
         log.warning("the result of job %s cannot be opened: %s", job.id, error)
         raise Refusal("RESULTS_UNAVAILABLE", headers={"Retry-After": "5"}) from None
-    except Refusal:
-        held.close()
-        raise
     headers |= {"Accept-Ranges": "bytes", "Content-Length": str(last - first + 1)}
     partly = wanted is not None and last - first + 1 < content.size
     if partly:

@@ -19,8 +19,6 @@ from rowlock.store.engine.records import record
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened to a job."""
-
     id: int
     job_id: str
     owner: str
@@ -47,14 +45,6 @@ class Gap(NamedTuple):
     until: int | None
 
 
-class Beginning(NamedTuple):
-    """Where a reader begins."""
-
-    newest: int  # the id of the newest event
-    deleted: int  # the largest id of an event that was deleted
-    running_to: int | None  # above the number of every transaction that took an id up to the newest
-
-
 class News(NamedTuple):
     """Events that were not there before, and which transactions had begun and not ended when they were read."""
 
@@ -72,10 +62,11 @@ def bounds() -> Steps[tuple[int, int]]:
 
 
 @operation(read=True)
-def begin() -> Steps[Beginning]:
-    """Where a reader begins that wants the events from now on."""
+def begin() -> Steps[tuple[int, int, int | None]]:
+    """Where a reader begins that wants the events from now on: the bounds, and a number above that of every transaction
+    that took an id up to the newest. On PostgreSQL only."""
     (row,) = yield Call("events_begin")
-    return Beginning(row.newest or 0, row.deleted or 0, row.running_to)
+    return row.deleted or 0, row.newest or 0, row.running_to
 
 
 @operation(read=True)

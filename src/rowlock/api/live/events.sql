@@ -20,12 +20,6 @@ SELECT (SELECT id FROM rowlock.events ORDER BY id DESC LIMIT 1) AS newest,
        (SELECT last_id FROM rowlock.deleted_events) AS deleted,
        CASE WHEN NOT pg_is_in_recovery() THEN CAST(CAST(pg_current_xact_id() AS text) AS bigint) END AS running_to;
 
--- name: events_begin [sqlite]
--- The newest event, and the largest id of a deleted one. One transaction writes at a time: no smaller id can appear.
-SELECT (SELECT id FROM rowlock_events ORDER BY id DESC LIMIT 1) AS newest,
-       (SELECT last_id FROM rowlock_deleted_events) AS deleted,
-       0 AS running_to;
-
 -- name: event_writers [postgres]
 -- The number of the oldest transaction below :running_to that runs and may have written events, else :running_to. Such a
 -- transaction holds a lock on the table until it ends, also while it is prepared. 0 if it is not known: a transaction that

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
-from dataclasses import dataclass
 
 from starlette.responses import Response
 
@@ -39,12 +38,6 @@ def marks() -> Steps[dict[str, str | None]]:
     return {row.panel: row.mark for row in (yield Call("panel_marks", n=NEWEST, most=MOST))}
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    at: float
-    response: asyncio.Future[Response | None]  # None: it failed, or is not for others
-
-
 class Panels:
     """Reads the marks while somebody watches, and shares the answers that pages read."""
 
@@ -54,7 +47,8 @@ class Panels:
         self._marks: Mapping[str, str | None] | None = None
         self._known = asyncio.Event()  # the marks were read
         self._task: asyncio.Task[None] | None = None
-        self._answers: dict[Hashable, _Answer] = {}
+        # When each was asked for, and the answer; None: it failed, or is not for others.
+        self._answers: dict[Hashable, tuple[float, asyncio.Future[Response | None]]] = {}
 
     @contextlib.asynccontextmanager
     async def watching(self, watcher: EventWatcher) -> AsyncIterator[None]:
@@ -113,16 +107,16 @@ class Panels:
         """What `read` returns, and whether another request has read it: with `share`, one that did so within the last
         second, or does so at this moment."""
         now = time.monotonic()
-        known = self._answers.get(key) if share else None
-        if known is not None and now - known.at < SHARED_SECONDS:
-            found = await asyncio.shield(known.response)
+        self._answers = {each: (at, one) for each, (at, one) in self._answers.items() if now - at < SHARED_SECONDS}
+        if share and key in self._answers:
+            found = await asyncio.shield(self._answers[key][1])
             if found is not None:
                 return found, True
-        self._answers = {each: one for each, one in self._answers.items() if now - one.at < SHARED_SECONDS}
-        mine = self._answers[key] = _Answer(now, asyncio.get_running_loop().create_future())
+        mine: asyncio.Future[Response | None] = asyncio.get_running_loop().create_future()
+        self._answers[key] = now, mine
         response = None
         try:
             response = await read()
         finally:
-            mine.response.set_result(response if response is not None and response.status_code == 200 else None)
+            mine.set_result(response if response is not None and response.status_code == 200 else None)
         return response, False

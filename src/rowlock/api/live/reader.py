@@ -70,7 +70,11 @@ class EventReader:
         # the database was out of reach for long: all clients must reload.
         self.lost = False
         self._forget()
-        self.mark = self._mark()
+
+    @property
+    def mark(self) -> int:
+        first = self.forgotten or next(iter(self.gaps), None)  # the forgotten gaps are older than the others
+        return self.newest if first is None else first.first - 1
 
     @property
     def until(self) -> int | None:
@@ -94,7 +98,6 @@ class EventReader:
             if _has_ended(self.forgotten, news):
                 self.forgotten, self.lost = None, True
         self._forget()
-        self.mark = self._mark()
         return fresh
 
     def _is_new(self, event_id: int, running_to: int | None) -> bool:
@@ -116,15 +119,10 @@ class EventReader:
         """Keep the newest gaps. The mark stays below the others until no more events can appear in them."""
         if len(self.gaps) <= MOST_GAPS:
             return
-        old, self.gaps = self.gaps[:-MOST_GAPS], self.gaps[-MOST_GAPS:]
-        old += [] if self.forgotten is None else [self.forgotten]
+        old = [] if self.forgotten is None else [self.forgotten]  # in the order of the ids, as the gaps are
+        old, self.gaps = old + self.gaps[:-MOST_GAPS], self.gaps[-MOST_GAPS:]
         untils = [gap.until for gap in old if gap.until is not None]
-        until = max(untils) if len(untils) == len(old) else None
-        self.forgotten = Gap(min(gap.first for gap in old), max(gap.last for gap in old), until)
-
-    def _mark(self) -> int:
-        firsts = [gap.first for gap in self.gaps[:1] + ([] if self.forgotten is None else [self.forgotten])]
-        return min(firsts) - 1 if firsts else self.newest
+        self.forgotten = Gap(old[0].first, old[-1].last, max(untils) if len(untils) == len(old) else None)
 
 
 def _bounded(gap: Gap, news: News) -> Gap:
@@ -149,7 +147,6 @@ class EventWatcher:
         self._news = asyncio.Event()
 
     def wants(self, event: Event) -> bool:
-        """Whether this client may see the event, and asked for it."""
         return self.owner in (EVERYONE, event.owner) and self.job_id in (None, event.job_id)
 
     def put(self, event: Event, position: EventPosition) -> None:
@@ -187,7 +184,7 @@ class Feed:
     def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
         self._store = store
         self._watchers: set[EventWatcher] = set()
-        self._reader: EventReader | None = None
+        self._reader = EventReader(0)
         self._reading: asyncio.Task[None] | None = None  # None while no client watches
         self._tasks: set[asyncio.Task[None]] = set()  # including readers that are about to end
         self.ended = False  # the server is about to stop: no more events are sent
@@ -213,8 +210,7 @@ class Feed:
             self._woken.set()
 
     def position(self) -> EventPosition:
-        mark = self._reader.mark if self._reader else 0
-        return EventPosition(mark, mark)
+        return EventPosition(self._reader.mark, self._reader.mark)
 
     async def missed(self, watcher: EventWatcher, position: str) -> list[tuple[Event, EventPosition]] | None:
         """The events since the position that a client sent. None if it is not valid, if they are too many, or if some
@@ -225,7 +221,7 @@ class Feed:
         found: list[tuple[Event, EventPosition]] = []
         # Before the pages: an event that the reader learns while they are read is queued for the client, but is not in
         # them, and their positions must not pass it.
-        mark = max(since.mark, self._reader.mark if self._reader else 0)
+        mark = max(since.mark, self._reader.mark)
         owner, at = None if watcher.owner is EVERYONE else str(watcher.owner), since.mark
         while page := await store.run(events.after(at, PAGE, owner)):
             at = page[-1].id
@@ -282,7 +278,7 @@ class Feed:
                 if wakeups is not None and time.monotonic() > announced:
                     await store.run(events.listen(listener, LISTEN_SECONDS))
                     announced = time.monotonic() + LISTEN_SECONDS / 3
-                if self._reader is None or not self._ready.is_set():
+                if not self._ready.is_set():
                     self._reader = await self._begin(store)
                     self._ready.set()
                 await self._read(store, self._reader)
@@ -296,10 +292,10 @@ class Feed:
 
     async def _begin(self, store: Store) -> EventReader:
         """A reader that starts after the newest event, and knows which smaller ids may still appear."""
-        begun = await store.run(events.begin())
-        newest, deleted, running_to = begun
-        if not store.dialect.notifies:
+        if not store.dialect.notifies:  # one transaction writes at a time: no smaller id can appear
+            deleted, newest = await store.run(events.bounds())
             return EventReader(newest, deleted=deleted)
+        deleted, newest, running_to = await store.run(events.begin())
         for _ in range(WRITER_LOOKS):
             if running_to is not None and await store.run(events.writers_from(running_to)) == running_to:
                 return EventReader(newest, deleted=deleted)

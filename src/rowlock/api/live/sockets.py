@@ -15,7 +15,6 @@ from starlette.websockets import WebSocketDisconnect
 from rowlock.api.access import tokens
 from rowlock.api.access.own_jobs import EVERYONE
 from rowlock.api.access.sender import Asker
-from rowlock.api.access.tokens import Ticket
 from rowlock.api.context import Service, Serving, Who, api_router
 from rowlock.api.live.messages import CHECK_SECONDS, messages
 from rowlock.api.problems import UNUSABLE, Refusal, documented, unauthorized, unavailable
@@ -38,12 +37,11 @@ class TicketShape(Shape):
     expires_in: int
 
 
-@router.post("/api/tickets", status_code=201, response_model=TicketShape, responses=documented())
+@router.post("/api/tickets", status_code=201, responses=documented())
 async def create_ticket(service: Serving, asker: Who) -> TicketShape:
     """A one-time ticket for the URL of a WebSocket, because browsers cannot send a header when opening one."""
     secret = tokens.new_secret()
-    ticket = Ticket(asker.owner_name, asker.scope, asker.token_id, asker.job_id, asker.good_until)
-    await service.run(tokens.create_ticket(secret, ticket, TICKET_SECONDS))
+    await service.run(tokens.create_ticket(secret, asker, TICKET_SECONDS))
     return TicketShape(ticket=secret, expires_in=int(TICKET_SECONDS))
 
 
@@ -51,12 +49,11 @@ async def create_ticket(service: Serving, asker: Who) -> TicketShape:
 async def watch_by_socket(socket: WebSocket, service: Serving) -> None:
     """Serve one WebSocket: authenticate it, then send events until it disconnects or its token becomes invalid."""
     await socket.accept()
-    hello: dict[str, Any] = {"lastEventId": socket.query_params.get("lastEventId")}
+    hello: dict[str, str | None] = {"lastEventId": socket.query_params.get("lastEventId")}
     try:
         asker = await _asker(socket, service, hello)
-        since = hello.get("lastEventId")
         with service.connection(asker):
-            await _serve(socket, service, asker, since if isinstance(since, str) else None)
+            await _serve(socket, service, asker, hello["lastEventId"])
     except Refusal as refusal:
         await _farewell(socket, REFUSED if refusal.status == 401 else OVERLOADED, _error(refusal, hello))
     except (WebSocketDisconnect, TimeoutError):
@@ -65,11 +62,10 @@ async def watch_by_socket(socket: WebSocket, service: Serving) -> None:
         await _farewell(socket, TRY_LATER, _error(unavailable(), hello))
 
 
-def _error(refusal: Refusal, hello: Mapping[str, Any]) -> dict[str, Any]:
+def _error(refusal: Refusal, hello: Mapping[str, str | None]) -> dict[str, Any]:
     """The message to a client that is not served. It returns the position that the client sent: a client takes its
     position from every message, and without one it would come back as a new client and miss events."""
-    since = hello.get("lastEventId")
-    return {**refusal.body(), "type": "error", "eventId": since if isinstance(since, str) else None}
+    return {**refusal.body(), "type": "error", "eventId": hello["lastEventId"]}
 
 
 async def _serve(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:
@@ -83,7 +79,7 @@ async def _serve(socket: WebSocket, service: Service, asker: Asker, since: str |
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _asker(socket: WebSocket, service: Service, hello: dict[str, Any]) -> Asker:
+async def _asker(socket: WebSocket, service: Service, hello: dict[str, str | None]) -> Asker:
     """Who opened this socket: from the ticket in its URL, a header, or its first message
     `{"token": …, "lastEventId": …}`, which is added to `hello`."""
     if (secret := socket.query_params.get("ticket")) is not None:
@@ -95,20 +91,20 @@ async def _asker(socket: WebSocket, service: Service, hello: dict[str, Any]) -> 
     if (known := await service.authenticator.asker_of(socket)) is not None:
         return known
     async with asyncio.timeout(HELLO_SECONDS):
-        hello |= {"lastEventId": None} | _read_hello(await socket.receive_text())
-    token = hello.get("token")
-    asker = await service.authenticator.asker_of_token(token) if isinstance(token, str) else None
+        hello |= _read_hello(await socket.receive_text())
+    asker = await service.authenticator.asker_of_token(hello["token"] or "")
     if asker is None:
         raise unauthorized()
     return asker
 
 
-def _read_hello(text: str) -> dict[str, Any]:
+def _read_hello(text: str) -> dict[str, str | None]:
     try:
-        hello = json.loads(text) if len(text) <= HELLO_BYTES else None
+        found = json.loads(text) if len(text) <= HELLO_BYTES else None
     except (ValueError, RecursionError):
-        hello = None
-    return hello if isinstance(hello, dict) else {}
+        found = None
+    given = found if isinstance(found, dict) else {}
+    return {name: value if isinstance(value := given.get(name), str) else None for name in ("token", "lastEventId")}
 
 
 async def _send(socket: WebSocket, service: Service, asker: Asker, since: str | None) -> None:

@@ -7,12 +7,7 @@ audit.
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
-from rowlock.api.context import add_routes
-from rowlock.api.operator import actions, batches, charts, job, jobs, now, queues, schedules, settings, sources, tasks
+from rowlock.api.operator import actions, batches, charts, jobs, now, queues, schedules, settings, sources, tasks
 
 # A path with a name in it comes after the paths that it would take: jobs/counts before jobs/{jobId}.
-PARTS = (now, jobs, actions, job, queues, charts, schedules, sources, batches, tasks, settings)
-router = APIRouter()
-add_routes(router, (part.router for part in PARTS))
+PARTS = (now, jobs, actions, queues, charts, schedules, sources, batches, tasks, settings)

@@ -10,7 +10,7 @@ from pydantic import Field
 from rowlock.api.access import tokens
 from rowlock.api.context import Acting, JobId, Service, Serving
 from rowlock.api.operator.jobs import FilterShape, job_row, total
-from rowlock.api.operator.route import REFUSED, existing, jsonable, operator_router
+from rowlock.api.operator.route import REFUSED, existing, operator_router
 from rowlock.api.problems import Refusal
 from rowlock.api.schemas import Shape
 from rowlock.store.audit import Actor
@@ -55,8 +55,8 @@ async def preview_change(service: Serving, actor: Acting, body: PreviewShape) ->
         "action": body.action,
         "count": total(prepared.states.values()),
         "states": {str(state): one.count for state, one in prepared.states.items() if one.count},
-        "sample": [job_row(job, service.zone) for job in sample],
-        "expiresAt": jsonable(prepared.at + timedelta(seconds=bulk.PREVIEW_SECONDS), service.zone),
+        "sample": [job_row(service, job) for job in sample],
+        "expiresAt": service.json(prepared.at + timedelta(seconds=bulk.PREVIEW_SECONDS)),
     }
 
 

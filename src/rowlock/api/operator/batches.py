@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import Path, Query
 
 from rowlock.api.context import Acting, Service, Serving
-from rowlock.api.operator.job import job_link
-from rowlock.api.operator.route import NOT_FOUND, REFUSED, Limit, Rows, Text, operator_router, record, rows
+from rowlock.api.operator.jobs import job_link
+from rowlock.api.operator.route import NOT_FOUND, REFUSED, Limit, Rows, Text, operator_router
 from rowlock.api.problems import Refusal
 from rowlock.client.handles.batch import cancel_audited
 from rowlock.store import batches
@@ -34,13 +34,13 @@ async def list_batches(
     if valid_id(before) is None:
         raise Refusal("INVALID_REQUEST", errors=[("before", "must be the id of a batch")])
     found = await service.look(batches.newest(limit, before, owner))
-    return rows(found, service.zone)
+    return Rows(items=[service.record(batch) for batch in found])
 
 
 @router.get("/batches/{batchId}", responses=NOT_FOUND)
 async def get_batch(service: Serving, batch_id: BatchId) -> dict[str, Any]:
     """One batch; its jobs are listed by `jobs?batch=`."""
-    return record(await _batch(service, batch_id), service.zone)
+    return service.record(await _batch(service, batch_id))
 
 
 @router.get("/batches/{batchId}/tree", responses=NOT_FOUND)
@@ -52,7 +52,7 @@ async def batch_tree(service: Serving, batch_id: BatchId) -> dict[str, Any]:
     counts = await service.look(search.count(JobFilter(batch=batch.id)))
     related = await service.look(relatives.of_batch(batch.id))
     return {
-        "batch": record(batch, service.zone),
+        "batch": service.record(batch),
         "parent": None if maker is None else job_link(maker),
         "onEnd": None if last is None else job_link(last),
         "states": {str(state): {"count": one.count, "exact": one.exact} for state, one in counts.items()},
@@ -89,4 +89,4 @@ def _nodes(related: Relatives, maker: Relative | None, last: Relative | None) ->
 async def cancel_batch(service: Serving, actor: Acting, batch_id: BatchId) -> dict[str, Any]:
     """Cancel what is left of a batch; running jobs are asked to stop."""
     cancelled = await cancel_audited(await service.client.find_batch(batch_id), actor)
-    return record(cancelled, service.zone)
+    return service.record(cancelled)

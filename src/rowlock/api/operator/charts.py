@@ -3,26 +3,24 @@ failures in groups: what fails, how often, since when, and against which sources
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Query
 
 from rowlock.api.context import Serving
-from rowlock.api.operator.now import minute_of
-from rowlock.api.operator.route import Text, jsonable, operator_router, record
+from rowlock.api.operator.route import Text, operator_router
 from rowlock.api.problems import Refusal
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.times import parse_moment_or_ago
 from rowlock.store.read import counters, timeline
-from rowlock.store.read.counters import BOUNDS, BUCKETS, QueueSample
+from rowlock.store.read.counters import BOUNDS, BUCKETS
 from rowlock.store.read.failures import failures as read_failures
 
+COUNTED = ("succeeded", "dead", "cancelled", *counters.FAILURES, "attempt.released")
 MOST_POINTS = 300
 MOST_SOURCES = 5  # of a group of failures
 STEPS = (60, 300, 3600)  # seconds
-WHATS = ("succeeded", "dead", "cancelled", "attempt.failed", "attempt.timed_out", "attempt.lost", "attempt.released")
 
 router = operator_router()
 Minutes = Annotated[int, Query(ge=1, le=10_080)]
@@ -37,16 +35,15 @@ class Window:
         fitting = (step for step in STEPS if minutes * 60 / step <= MOST_POINTS)
         self.step = STEPS[-1] if minutes > 24 * 60 else next(fitting, STEPS[-1])
         self.kept = 3600 if self.step == 3600 else 60  # the numbers to read
-        last = minute_of(datetime.now(UTC))
-        self._last = last - timedelta(seconds=last.timestamp() % self.step)
-        number = max(1, -(-minutes * 60 // self.step))
-        self.moments = [self._last - timedelta(seconds=self.step * ago) for ago in range(number - 1, -1, -1)]
+        last = self.place(datetime.now(UTC).replace(second=0, microsecond=0))
+        number = -(-minutes * 60 // self.step)
+        self.moments = [last - timedelta(seconds=self.step * ago) for ago in range(number - 1, -1, -1)]
         self.since = self.moments[0]
 
     def place(self, at: datetime) -> datetime:
         return at - timedelta(seconds=at.timestamp() % self.step)
 
-    def gathered(self, numbers: Mapping[datetime, T]) -> dict[datetime, list[T]]:
+    def gathered(self, numbers: dict[datetime, T]) -> dict[datetime, list[T]]:
         """The numbers of each step."""
         found: dict[datetime, list[T]] = {}
         for at, one in numbers.items():
@@ -58,12 +55,11 @@ class Window:
 async def throughput(service: Serving, minutes: Minutes = 60, queue: Text = None, task: Text = None) -> dict[str, Any]:
     """How many jobs ended and attempts failed, in each step of time."""
     window = Window(minutes)
-    minutes_ = await service.look(counters.by_time(window.since, queue, task, window.kept))
-    found = window.gathered(minutes_)
+    found = window.gathered(await service.look(counters.by_time(window.since, queue, task, window.kept)))
     points = []
     for at in window.moments:
-        counts = {what.removeprefix("attempt."): sum(one.get(what, 0) for one in found.get(at, [])) for what in WHATS}
-        points.append({"at": jsonable(at, service.zone), **counts})
+        counts = {what.removeprefix("attempt."): sum(one.get(what, 0) for one in found.get(at, [])) for what in COUNTED}
+        points.append({"at": service.json(at), **counts})
     return {"stepSeconds": window.step, "points": points}
 
 
@@ -74,12 +70,9 @@ async def depth(service: Serving, minutes: Minutes = 60, queue: Text = None) -> 
     found = await service.look(counters.samples(window.since, queue, window.kept))
     queues = []
     for name, samples in sorted(found.items()):
-        steps: dict[datetime, QueueSample] = {}
-        for sample in samples:  # the longest of each step
-            at = window.place(sample.at)
-            if at not in steps or sample.ready >= steps[at].ready:
-                steps[at] = sample
-        points = [record(one._replace(at=at), service.zone) for at, one in sorted(steps.items())]
+        steps = window.gathered({sample.at: sample for sample in samples})
+        longest = {at: max(ones, key=lambda sample: (sample.ready, sample.at)) for at, ones in steps.items()}
+        points = [service.record(one._replace(at=at)) for at, one in sorted(longest.items())]
         for point in points:
             del point["queue"]
         queues.append({"name": name, "points": points})
@@ -96,12 +89,11 @@ async def heat(
 ) -> dict[str, Any]:
     """How many attempts ran, or jobs waited, for how long, in each step of time."""
     window = Window(minutes)
-    minutes_ = await service.look(counters.heat(what, window.since, queue, task, window.kept))
-    found = window.gathered(minutes_)
+    found = window.gathered(await service.look(counters.heat(what, window.since, queue, task, window.kept)))
     cells = []
     for at in window.moments:
         counts = [sum(one[bucket] for one in found.get(at, [])) for bucket in range(BUCKETS)]
-        cells.append({"at": jsonable(at, service.zone), "counts": counts})
+        cells.append({"at": service.json(at), "counts": counts})
     return {"stepSeconds": window.step, "bounds": list(BOUNDS), "cells": cells}
 
 
@@ -113,12 +105,12 @@ async def slots(service: Serving, seconds: Annotated[int, Query(ge=10, le=3600)]
     for lane in lanes:
         bars = []
         for bar in lane.bars:
-            one = jsonable(bar, service.zone)
+            one = service.json(bar)
             bars.append({"from": one.pop("began"), "to": one.pop("ended"), **one})
             del bars[-1]["worker"]
         shown.append({"worker": lane.worker, "slot": lane.slot, "bars": bars})
     begin = now - timedelta(seconds=seconds)
-    return {"from": jsonable(begin, service.zone), "to": jsonable(now, service.zone), "lanes": shown, "exact": exact}
+    return {"from": service.json(begin), "to": service.json(now), "lanes": shown, "exact": exact}
 
 
 @router.get("/failures")
@@ -139,10 +131,6 @@ async def failures(
     items = []
     for group in found.groups[:limit]:
         sources = [{"source": name, "count": count} for name, count in group.sources.most_common(MOST_SOURCES)]
-        shown = record(group, service.zone)
+        shown = service.record(group)
         items.append({"count": shown.pop("number"), **shown, "sources": sources})
-    return {
-        "items": items,
-        "since": jsonable(found.since, service.zone),
-        "exact": found.exact,
-    }
+    return {"items": items, "since": service.json(found.since), "exact": found.exact}

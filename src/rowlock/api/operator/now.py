@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from rowlock.api.context import Service, Serving
-from rowlock.api.operator.route import jsonable, operator_router, record
+from rowlock.api.operator.charts import COUNTED, Window
+from rowlock.api.operator.route import operator_router
 from rowlock.health.conditions import CONDITIONS, Condition, conditions
 from rowlock.store.read import counters
 from rowlock.store.read.counts import QueueStats, read_stats
@@ -24,26 +25,24 @@ async def stats(service: Serving) -> dict[str, Any]:
     """How queues, workers and the last minutes stand, and which waiting jobs nobody can run."""
     found = await service.snapshots.get()
     return {
-        **record(await service.look(read_stats(found)), service.zone),
-        "unknownTasks": jsonable(found.unknown, service.zone),
+        **service.record(await service.look(read_stats(found))),
+        "unknownTasks": service.json(found.unknown),
     }
 
 
 @router.get("/now")
 async def now(service: Serving) -> dict[str, Any]:
     """How everything stands: a sentence, what is wrong, and the numbers of the last minutes."""
-    at, found = datetime.now(UTC), await service.snapshots.get()
+    at, window, found = datetime.now(UTC), Window(MINUTES), await service.snapshots.get()
     wrong = conditions(found)
-    minutes = await service.look(counters.by_time(minute_of(at) - timedelta(minutes=MINUTES - 1)))
-    whole = [
-        numbers for moment, numbers in minutes.items() if 0 < (minute_of(at) - moment).seconds <= MEAN_MINUTES * 60
-    ]
+    minutes = await service.look(counters.by_time(window.since))
+    whole = [minutes.get(moment, {}) for moment in window.moments[-MEAN_MINUTES - 1 : -1]]
     means = {name: sum(counted(one)[name] for one in whole) / MEAN_MINUTES for name in counted({})}
     ended, failed = sum(means[name] for name in ("succeeded", "failed")), means["failed"]
     oldest = max(found.queues, key=lambda queue: queue.oldest_ready_seconds or 0.0, default=None)
     running = sum(queue.running for queue in found.queues)
     return {
-        "at": jsonable(at, service.zone),
+        "at": service.json(at),
         "sentence": sentence(found.queues, wrong),
         "problems": [_problem(one) for one in wrong],
         "waiting": {"count": sum(queue.ready for queue in found.queues), "exact": found.exact},
@@ -60,13 +59,9 @@ async def now(service: Serving) -> dict[str, Any]:
             "busy": running,
         },
         "totals": await _totals(service),
-        "minutes": series(minutes, minute_of(at), MINUTES, service),
-        "unknownTasks": jsonable(found.unknown, service.zone),
+        "minutes": series(service, window, minutes),
+        "unknownTasks": service.json(found.unknown),
     }
-
-
-def minute_of(at: datetime) -> datetime:
-    return at.replace(second=0, microsecond=0)
 
 
 def counted(numbers: Mapping[str, int]) -> dict[str, int]:
@@ -75,21 +70,17 @@ def counted(numbers: Mapping[str, int]) -> dict[str, int]:
     return found | {"failed": sum(numbers.get(what, 0) for what in counters.FAILURES)}
 
 
-def series(
-    minutes: Mapping[datetime, Mapping[str, int]], last: datetime, number: int, service: Service
-) -> list[dict[str, Any]]:
+def series(service: Service, window: Window, minutes: Mapping[datetime, Mapping[str, int]]) -> list[dict[str, Any]]:
     """The last minutes, oldest first, including those in which nothing was counted."""
-    moments = [last - timedelta(minutes=ago) for ago in range(number - 1, -1, -1)]
-    return [{"at": jsonable(moment, service.zone), **counted(minutes.get(moment, {}))} for moment in moments]
+    return [{"at": service.json(moment), **counted(minutes.get(moment, {}))} for moment in window.moments]
 
 
 async def _totals(service: Service) -> dict[str, int]:
-    found = dict.fromkeys(("succeeded", "dead", "cancelled", "failed", "timed_out", "lost", "released"), 0)
+    found = dict.fromkeys(COUNTED, 0)
     for one in await service.look(counters.totals()):
-        name = one.what.removeprefix("attempt.")
-        if name in found and one.what != "attempt.cancelled":
-            found[name] += one.count
-    return found
+        if one.what in found:
+            found[one.what] += one.count
+    return {what.removeprefix("attempt."): number for what, number in found.items()}
 
 
 def sentence(queues: Sequence[QueueStats], wrong: Sequence[Condition]) -> str:

@@ -3,12 +3,13 @@ their slots, and how to end one)."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from rowlock.api.context import Acting, Service, Serving
-from rowlock.api.operator.now import minute_of, series
-from rowlock.api.operator.route import REFUSED, Name, NameRoute, Rows, jsonable, operator_router, record
+from rowlock.api.operator.charts import Window
+from rowlock.api.operator.now import series
+from rowlock.api.operator.route import REFUSED, Name, Rows, operator_router
 from rowlock.api.problems import documented
 from rowlock.core.option_checks import name as checked_name
 from rowlock.store import audit, workers
@@ -18,30 +19,30 @@ from rowlock.store.read import counters
 from rowlock.store.read.snapshot import running
 from rowlock.store.workers import StopHow
 
-MINUTES = 30
+MINUTES, SPREAD_MINUTES = 30, 60
 MOST_RUNNING = 2_000
 
-router = operator_router(NameRoute)
+router = operator_router()
 
 
 @router.get("/queues")
 async def queues(service: Serving) -> Rows:
     """Queues: how many jobs wait and run in each, the slots that serve it, and its last minutes."""
     found = await service.snapshots.get()
-    last = minute_of(datetime.now(UTC))
-    ends = await service.look(counters.by_queue(last - timedelta(minutes=MINUTES - 1)))
-    spread = await service.look(counters.spread(last - timedelta(minutes=59)))
+    window = Window(MINUTES)
+    ends = await service.look(counters.by_queue(window.since))
+    spread = await service.look(counters.spread(Window(SPREAD_MINUTES).since))
     items = []
     for queue in found.queues:
         mine = [worker for worker in found.listed if worker.alive and queue.name in worker.queues]
         run, wait = spread.get(queue.name, ([], []))
         items.append(
             {
-                **record(queue, service.zone),
+                **service.record(queue),
                 "exact": found.exact,
                 "slots": sum(worker.pool_size for worker in mine),
                 "workers": len(mine),
-                "minutes": series(ends.get(queue.name, {}), last, MINUTES, service),
+                "minutes": series(service, window, ends.get(queue.name, {})),
                 "runSeconds": _percentiles(run),
                 "waitSeconds": _percentiles(wait),
             }
@@ -73,15 +74,14 @@ async def list_workers(service: Serving) -> Rows:
     """Workers, living ones first: their slots, what runs in each, and how long ago they were heard of."""
     found = await service.look(workers.workers())
     slots: dict[str, list[dict[str, object]]] = {}
-    jobs = await service.look(running(MOST_RUNNING))
-    for job in sorted(jobs):
-        shown = jsonable(job, service.zone)
+    for job in sorted(await service.look(running(MOST_RUNNING))):
+        shown = service.json(job)
         del shown["overdue"]
         slots.setdefault(shown.pop("worker"), []).append(shown)
     now = datetime.now(UTC)
     items = [
         {
-            **record(worker, service.zone),
+            **service.record(worker),
             "heartbeatAgeSeconds": max(0.0, (now - worker.seen_at).total_seconds()),
             "slots": slots.get(worker.id, []),
         }

@@ -1,38 +1,27 @@
-"""What all operator routes share: who may use them, the sharing of what they read, names in their paths, and records as
-JSON."""
+"""What all operator routes share: who may use them, the sharing of what they read, names in their paths."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote
-from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import StringConstraints
-from pydantic.alias_generators import to_camel
 from starlette.routing import Match
 from starlette.types import Scope
 
 from rowlock.api.context import Who, api_router, asker_of, must_change, service_of, tagged
-from rowlock.api.live.panels import Panels
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, Shape
-from rowlock.core import jsonable as core
-from rowlock.core.errors import (
-    BatchNotFound,
-    InvalidArguments,
-    JobNotFound,
-    NotAllowed,
-    ScheduleNotFound,
-    TaskNotFound,
-    WorkerNotFound,
-)
+from rowlock.core.errors import InvalidArguments, NotAllowed, RowlockError
 from rowlock.core.job import Job
 
+# LookupError: there is no such job, batch, schedule, task or worker.
+REFUSALS = {LookupError: "NOT_FOUND", InvalidArguments: "INVALID_ARGUMENTS", NotAllowed: "NOT_ALLOWED"}
 SLASH = "\udc2f"  # a slash inside of a name; no decoded path has a lone surrogate
 
 
@@ -45,65 +34,55 @@ async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
         must_change(asker)
     try:
         yield
-    except (BatchNotFound, ScheduleNotFound, JobNotFound, TaskNotFound, WorkerNotFound) as error:
-        raise Refusal("NOT_FOUND", str(error)) from None
-    except (InvalidArguments, NotAllowed) as error:
-        raise Refusal("NOT_ALLOWED" if isinstance(error, NotAllowed) else "INVALID_ARGUMENTS", str(error)) from None
+    except RowlockError as error:
+        for kind, code in REFUSALS.items():
+            if isinstance(error, kind):
+                raise Refusal(code, str(error)) from None
+        raise
 
 
 class OperatorRoute(APIRoute):
     """One of these routes. What it reads has an ETag. A client that sends the ETag back is a page that follows changes:
-    many of them ask at the same moment, so it may be answered with what another one has read within the last second."""
+    many of them ask at the same moment, so it may be answered with what another one has read within the last second.
+
+    A queue, source, task, schedule or worker may have slashes in its name, which a client sends as %2F. Servers decode
+    a path before routes get it, so that /sources/x%2Fpause (the source "x/pause") and /sources/x/pause (pause the
+    source "x") look the same. So the path is read as it was sent, where that is known. Where a proxy has decoded it, a
+    verb at the end of a path is the verb.
+    """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         if "GET" in options["methods"]:
             options["responses"] = {**options["responses"], 304: {"description": "Not changed"}}
         super().__init__(path, endpoint, **options)
+        # A name with a line break must reach its route, which explains what is wrong with it.
+        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         return partial(self._serve, super().get_route_handler())
 
     async def _serve(self, handler: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
-        panels = (await service_of(request)).panels
-        if "GET" in (self.methods or ()):
-            return await _read(request, handler, panels)
-        try:
-            return await handler(request)
-        finally:
-            panels.forget()
-
-
-async def _read(request: Request, handler: Callable[[Request], Awaitable[Response]], panels: Panels) -> Response:
-    asker, known = await asker_of(request), request.headers.get("if-none-match")
-    if not asker.is_operator:
-        return await handler(request)  # which refuses it
-    key = (request.url.path, request.url.query, asker.may_change)
-    response, shared = await panels.answer(key, lambda: handler(request), share=known is not None)
-    if response.status_code != 200:
-        return response
-    return tagged(bytes(response.body), known, {"Age": "1"} if shared else {})
-
-
-class NameRoute(OperatorRoute):
-    """A route with `{name:path}` in its path. A queue, source, task, schedule or worker may have slashes in its name,
-    which a client sends as %2F.
-
-    Servers decode a path before routes get it, so that /sources/x%2Fpause (the source "x/pause") and /sources/x/pause
-    (pause the source "x") look the same. This route reads the path as it was sent, where that is known. Where a proxy
-    has decoded it, a verb at the end of a path is the verb.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # A name with a line break must reach its route, which explains what is wrong with it.
-        self.path_regex = re.compile(self.path_regex.pattern, re.DOTALL)
+        panels, asker = (await service_of(request)).panels, await asker_of(request)
+        if "GET" not in (self.methods or ()):
+            try:
+                return await handler(request)
+            finally:
+                panels.forget()
+        if not asker.is_operator:
+            return await handler(request)  # which refuses it
+        known = request.headers.get("if-none-match")
+        key = (request.url.path, request.url.query, asker.may_change)
+        response, shared = await panels.answer(key, lambda: handler(request), share=known is not None)
+        if response.status_code != 200:
+            return response
+        return tagged(bytes(response.body), known, {"Age": "1"} if shared else {})
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         if scope["type"] != "http" or b"%2f" not in (scope.get("raw_path") or b"").lower():
             return super().matches(scope)
         match, found = super().matches({**scope, "path": _as_sent(scope), "root_path": ""})
-        if "name" in found.get("path_params", {}):  # other routes of these routers have none
-            found["path_params"]["name"] = found["path_params"]["name"].replace(SLASH, "/")
+        params = found.get("path_params", {})
+        params |= {name: value.replace(SLASH, "/") for name, value in params.items() if isinstance(value, str)}
         return match, found
 
 
@@ -116,9 +95,9 @@ def _as_sent(scope: Scope) -> str:
     return sent[-len(decoded) :] if sent.replace(SLASH, "/").endswith(decoded) else decoded
 
 
-def operator_router(route_class: type[OperatorRoute] = OperatorRoute) -> APIRouter:
+def operator_router() -> APIRouter:
     return api_router(
-        route_class=route_class,
+        route_class=OperatorRoute,
         prefix="/api/operator",
         tags=["operator"],
         dependencies=[Depends(_operators_only)],
@@ -146,17 +125,3 @@ def existing(job: Job | None) -> Job:
     if job is None:
         raise Refusal("NOT_FOUND", "there is no such job")
     return job
-
-
-def rows(records: Iterable[Any], zone: ZoneInfo) -> Rows:
-    return Rows(items=[record(one, zone) for one in records])
-
-
-def record(one: Any, zone: ZoneInfo) -> dict[str, Any]:
-    found: dict[str, Any] = jsonable(one, zone)
-    return found
-
-
-def jsonable(value: Any, zone: ZoneInfo) -> Any:
-    """A value as JSON: camelCase names, times in the zone of the API."""
-    return core.jsonable(value, lambda at: at.astimezone(zone).isoformat(), to_camel)

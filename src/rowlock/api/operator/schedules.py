@@ -9,18 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from rowlock.api.context import Acting, Service, Serving
-from rowlock.api.operator.route import (
-    REFUSED,
-    AfterName,
-    Limit,
-    Name,
-    NameRoute,
-    Rows,
-    Word,
-    jsonable,
-    operator_router,
-    record,
-)
+from rowlock.api.operator.route import REFUSED, AfterName, Limit, Name, Rows, Word, operator_router
 from rowlock.api.schemas import Shape
 from rowlock.client.handles.schedules import schedule_of
 from rowlock.client.tasks.registry import any_task
@@ -42,7 +31,7 @@ GIVEN_AS = {
     "ends_at": "end",
 }
 
-router = operator_router(NameRoute)
+router = operator_router()
 
 
 @router.get("/schedules")
@@ -61,19 +50,19 @@ async def _items(service: Service, found: list[ScheduleRow]) -> list[dict[str, A
     ticks = await service.look(history.ticks(found))
     items = []
     for schedule in found:
-        item = record(schedule, service.zone)
+        try:
+            words = parse_rule(schedule.rule, schedule.zone, seconds=True).words()
+            coming = schedule.coming(None, NEXT)
+        except InvalidArguments as error:  # a newer version has written the rule
+            words, coming = str(error), []
+        item = service.record(schedule) | {
+            "editable": schedule.origin == "runtime",
+            "words": words,
+            "next": service.json(coming),
+            "ticks": [{**service.record(tick), "fired": tick.what == "fired"} for tick in ticks[schedule.id]],
+        }
         del item["firedAhead"]
-        items.append(
-            {
-                **item,
-                "editable": schedule.origin == "runtime",
-                "words": _words(schedule),
-                "next": jsonable(_coming(schedule), service.zone),
-                "ticks": [
-                    {**jsonable(tick, service.zone), "fired": tick.what == "fired"} for tick in ticks[schedule.id]
-                ],
-            }
-        )
+        items.append(item)
     return items
 
 
@@ -95,20 +84,6 @@ async def resume_schedule(service: Serving, actor: Acting, name: Name) -> dict[s
     """Fire ticks of a schedule again."""
     await service.run(audit.audited(schedules.resume(name), actor, "schedules.resume", name))
     return await shown(service, name)
-
-
-def _words(schedule: ScheduleRow) -> str:
-    try:
-        return parse_rule(schedule.rule, schedule.zone, seconds=True).words()
-    except InvalidArguments as error:  # a newer version has written it
-        return str(error)
-
-
-def _coming(schedule: ScheduleRow) -> list[Any]:
-    try:
-        return schedule.coming(None, NEXT)
-    except InvalidArguments:
-        return []
 
 
 # --- add, change, remove
@@ -160,7 +135,7 @@ async def add_schedule(service: Serving, actor: Acting, body: NewSchedule) -> di
     """Add a schedule without restarting anything."""
     if await service.run(schedules.schedules(1, only=body.name)):
         raise NotAllowed(f"there is a schedule named {body.name!r} already")
-    await _declare(service, actor, "schedules.add", body.name, body.task, body.given())
+    await _declare(service, actor, body.name, body.task, body.given())
     return await shown(service, body.name)
 
 
@@ -172,7 +147,7 @@ async def edit_schedule(service: Serving, actor: Acting, name: Name, body: Edite
     if given:
         if there.origin != "runtime":
             raise NotAllowed(f"schedule {name!r} comes from the {there.origin}: change it there, or pause it")
-        await _declare(service, actor, "schedules.edit", name, there.task, _changed(there, given), sorted(given))
+        await _declare(service, actor, name, there.task, _changed(there, given), sorted(given))
     if body.enabled is not None and body.enabled != (there.paused_at is None):
         change, what = (schedules.resume, "resume") if body.enabled else (schedules.pause, "pause")
         await service.run(audit.audited(change(name), actor, f"schedules.{what}", name))
@@ -195,14 +170,9 @@ def _changed(there: ScheduleRow, given: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _declare(
-    service: Service,
-    actor: Actor,
-    action: str,
-    name: str,
-    task_name: str,
-    given: dict[str, Any],
-    changed: list[str] | None = None,
+    service: Service, actor: Actor, name: str, task_name: str, given: dict[str, Any], changed: list[str] | None = None
 ) -> None:
+    """Add a schedule, or with `changed` change it: the names of what is changed."""
     given = {key: value for key, value in given.items() if value is not None}  # null: as the task has it
     args = given.get("args", {})
     if not isinstance(args, dict):
@@ -210,6 +180,7 @@ async def _declare(
     task = await any_task(service.client, task_name, given.get("source"), args)
     made = schedule_of(service.client, name, task, {"seconds": True} | given)
     details = {"task": task_name, "rule": made.rule.text, "zone": made.rule.zone, "changed": changed}
+    action = "schedules.add" if changed is None else "schedules.edit"
     wanted = audit.audited(schedules.declare([made], "runtime", None), actor, action, name, details)
     for origin in (await service.run(wanted)).refused.values():
         raise NotAllowed(f"schedule {name!r} comes from the {origin}: take another name")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from fastapi import Query
 from pydantic.alias_generators import to_camel
@@ -17,14 +16,14 @@ from pydantic.alias_generators import to_camel
 from rowlock.api.access import tokens
 from rowlock.api.context import Serving
 from rowlock.api.jobs import webhooks
-from rowlock.api.operator.route import Rows, operator_router, record, rows
+from rowlock.api.operator.route import Rows, operator_router
 from rowlock.client.settings import VERSION
 from rowlock.core.config import Settings
 from rowlock.core.job import MAX_ARGS_BYTES, MAX_PRIORITY, MAX_RESULT_BYTES, MIN_PRIORITY
 from rowlock.store import audit
 from rowlock.store.engine.migrate import schema
 from rowlock.store.engine.operation import Call, Row, Steps, operation
-from rowlock.store.engine.store import dialect_of
+from rowlock.store.engine.store import dialect_of, redact
 
 MOST_TOKENS = 100
 WORKER = (
@@ -35,7 +34,6 @@ LIMITS = (
     *("body_bytes", "argument_depth", "jobs_per_owner", "connections_per_owner", "requests_per_minute"),
     *("address_requests_per_minute", "stranger_requests_per_minute", "session_seconds"),
 )
-TOKEN = ("id", "kind", "hint", "owner", "scope", "job_id", "created_at", "expires_at", "revoked_at")
 SECRET = ("id", "owner", "created_at", "expires_at")
 
 router = operator_router()
@@ -73,11 +71,11 @@ async def settings(service: Serving) -> dict[str, Any]:
         },
         "worker": _named(given.worker, WORKER),
         "parts": _parts(given),
-        "tokens": [_named(one, TOKEN) for one in known[:MOST_TOKENS]],
+        "tokens": known[:MOST_TOKENS],
         "tokensExact": len(known) <= MOST_TOKENS,
         "webhookSecrets": [_named(one, SECRET) for one in secrets[:MOST_TOKENS]],
     }
-    return record(shown, service.zone)
+    return service.record(shown)
 
 
 @router.get("/audit")
@@ -88,16 +86,13 @@ async def list_audit(
 ) -> Rows:
     """What was done by the command line and through the API, newest first."""
     found = await service.look(audit.entries(limit, before))
-    return rows(found, service.zone)
+    return Rows(items=[service.record(entry) for entry in found])
 
 
 def shown_address(url: str) -> str:
     """A database's address without its password and without parameters, which may hold one."""
-    if dialect_of(url).is_file:
-        return url.partition("?")[0]
-    parts = urlsplit(url)
-    user, at, place = parts.netloc.rpartition("@")
-    return f"{parts.scheme}://{user.partition(':')[0]}{at}{place}{parts.path}"
+    place = url.partition("?")[0]
+    return place if dialect_of(url).is_file else redact(place)
 
 
 def _parts(given: Settings) -> dict[str, bool]:

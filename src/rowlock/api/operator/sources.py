@@ -9,17 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from rowlock.api.context import Acting, Serving
-from rowlock.api.operator.route import (
-    REFUSED,
-    AfterName,
-    Limit,
-    Name,
-    NameRoute,
-    Rows,
-    jsonable,
-    operator_router,
-    record,
-)
+from rowlock.api.operator.route import REFUSED, AfterName, Limit, Name, Rows, operator_router
 from rowlock.api.schemas import Shape
 from rowlock.store import audit
 from rowlock.store.audit import Actor
@@ -27,7 +17,7 @@ from rowlock.store.read import timeline
 from rowlock.store.sources import sources
 from rowlock.store.sources.sources import Source
 
-router = operator_router(NameRoute)
+router = operator_router()
 
 
 class Limits(Shape):
@@ -58,11 +48,11 @@ async def list_sources(service: Serving, limit: Limit = 100, after: AfterName = 
     now = datetime.now(UTC)
     items = [
         {
-            **record(source, service.zone),
+            **service.record(source),
             "state": source.state(now),
             "isClass": source.is_class,
             "tokens": levels.get(source.name),
-            "strip": jsonable(strips.get(source.name, []), service.zone),
+            "strip": service.json(strips.get(source.name, [])),
         }
         for source in found
     ]
@@ -97,4 +87,4 @@ async def _audited(
     async with service.client.transaction() as transaction:
         source = await change
         await transaction.run(audit.write_alone(actor, f"sources.{verb}", source.name, details))
-    return record(source, service.zone)
+    return service.record(source)

@@ -8,17 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from rowlock.api.context import Acting, JobId, Service, Serving
-from rowlock.api.operator.route import (
-    NOT_FOUND,
-    REFUSED,
-    Name,
-    NameRoute,
-    Rows,
-    Word,
-    existing,
-    jsonable,
-    operator_router,
-)
+from rowlock.api.operator.route import NOT_FOUND, REFUSED, Name, Rows, Word, existing, operator_router
 from rowlock.api.problems import Refusal
 from rowlock.api.schemas import Shape
 from rowlock.client.tasks.registry import any_task
@@ -28,7 +18,7 @@ from rowlock.store.jobs import tasks
 from rowlock.store.jobs.tasks import StoredTask
 from rowlock.store.read import job_rows
 
-router = operator_router(NameRoute)
+router = operator_router()
 
 
 class NewOperatorJob(Shape):
@@ -117,5 +107,5 @@ def _shown(task: StoredTask, alive: bool, service: Service) -> dict[str, Any]:
         "alive": alive,
         "creatable": True,
         "whyNot": why_not,
-        "updatedAt": jsonable(task.updated_at, service.zone),
+        "updatedAt": service.json(task.updated_at),
     }
