@@ -50,14 +50,11 @@ ROUND_SECONDS = 10.0  # how long a stopping bridge waits for a round that is und
 
 class BridgeLog(Watcher):
     def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
-        """Log the leases of workers behind Redis that ran out, and that this bridge has ended."""
         for job, transition in lost:
             log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state)
 
 
 class Bridge:
-    """Publishes jobs to Redis, and stores the progress and results that come back."""
-
     def __init__(self, app: Client) -> None:
         self.app, self.id = app, worker_id()
         self._tasks = app.registry.elsewhere()
@@ -71,7 +68,6 @@ class Bridge:
         self.in_touch_since = boottime()  # since when every heartbeat of this bridge has reached the database
         self._wakeups: Wakeups | None = None
         self._samples: Samples = {}
-        self._started = False
 
     # --- start
 
@@ -112,7 +108,6 @@ class Bridge:
         self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._claimer, watcher)
 
     def _begin(self) -> None:
-        self._started = True
         self._loops.start("claim", self._claimer.round)
         self._loops.start("publish", self.publisher.round, self.publisher.arrived)
         self._loops.start("listen", self.listener.round)
@@ -134,7 +129,6 @@ class Bridge:
     # --- run
 
     async def join(self) -> None:
-        """Wait for ever; raises the error of a loop that has failed."""
         await self._loops.join()
 
     def _stored(self, ended: Sequence[Claimed], number: int) -> None:
@@ -194,9 +188,6 @@ class Bridge:
 
     async def stop(self) -> None:
         """Stop publishing and listening. Messages that were read but not stored are read again by another bridge."""
-        if not self._started:
-            return
-        self._started = False
         self._claimer.close()
         await self._loops.finish("claim", timeout=ROUND_SECONDS)
         for name, finish in (("publish", self.publisher.finish), ("listen", self.listener.finish)):

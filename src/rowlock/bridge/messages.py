@@ -48,8 +48,6 @@ class ProgressMessage(NamedTuple):
 
 
 class ResultMessage(NamedTuple):
-    """A worker reports that a job has ended."""
-
     job_id: str
     attempt: int | None
     status: Literal["SUCCEEDED", "FAILED", "CANCELLED"]
@@ -102,7 +100,6 @@ def request(job: Claimed, created_at: datetime, output_path: str | None, wanted:
 
 
 def progress(fields: Fields) -> ProgressMessage:
-    """A message of job.progress."""
     text = _texts(fields)
     job_id, attempt = _about(text)
     given = text.get("progress", "")
@@ -112,7 +109,6 @@ def progress(fields: Fields) -> ProgressMessage:
 
 
 def result(fields: Fields) -> ResultMessage:
-    """A message of job.results."""
     text = _texts(fields)
     job_id, attempt = _about(text)
     status = text.get("status", "")

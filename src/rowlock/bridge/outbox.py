@@ -25,8 +25,6 @@ from rowlock.store.sources import claim as sourced_claim
 
 
 class Outgoing(NamedTuple):
-    """A job that is to be published."""
-
     job: Claimed
     created_at: datetime
 
@@ -137,16 +135,15 @@ def quiet(after: int, n: int, seconds: float) -> Steps[list[Quiet]]:
 
 
 @operation()
-def give_up(job_id: str, keep: Keep) -> Steps[bool]:
-    """End the attempt of a job that a worker behind Redis has or can get, as released, so that it is published anew.
-    False when there is no such attempt."""
+def give_up(job_id: str, keep: Keep) -> Steps[None]:
+    """End the attempt of a job that a worker behind Redis has or can get, if there is one, as released, so that it is
+    published anew."""
     rows = yield Call("remote_jobs", asked=[(job_id,)])
     for job in map(Claimed._make, rows):
         transition = decide(job, Released(0.0, "published again by an operator", "stopped"), 0.0)
         yield from settle_under_fence([Settlement(job, transition)], keep, by_holder=False)
         yield Call("outbox_heard", heard=[(job.id,)])
         yield from wake_idle()
-    return bool(rows)
 
 
 @operation(read=True)

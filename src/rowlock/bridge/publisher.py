@@ -64,13 +64,11 @@ class Publisher:
     # --- what the claimer uses
 
     def plain(self, token: str, ranges: Sequence[Range], n: int) -> Operation[list[Claimed]]:
-        """Claim plain jobs and write them to the outbox."""
         return outbox.publish(token, ranges, n, self._settings.takeover_seconds, self._created)
 
     def sourced(
         self, token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int
     ) -> Operation[ClaimResult]:
-        """Claim jobs of these sources, and plain ones in their turn, and write them to the outbox."""
         return outbox.publish_sourced(token, sightings, order, plain, n, self._settings.takeover_seconds)
 
     @property

@@ -37,8 +37,6 @@ class Checked:
 
 @dataclass(slots=True)
 class Case:
-    """A request that was sent."""
-
     job_id: str
     path: Path
     fields: dict[str, str]

@@ -151,8 +151,6 @@ class DataTarget(Target):
 
 
 def run_open(app: Rowlock, work: Callable[[Rowlock], Awaitable[T]]) -> T:
-    """Open this app, do the work, close the app."""
-
     async def opened() -> T:
         async with app:
             return await work(app)

@@ -13,7 +13,7 @@ import typer
 from rowlock.cli.kit.logs import LogOptions, configure_logs
 from rowlock.cli.kit.options import given
 from rowlock.cli.kit.target import Target, run_open
-from rowlock.cli.verbs.login import LoginLinkOption, print_link
+from rowlock.cli.verbs.tokens import LoginLinkOption, print_link
 from rowlock.core.errors import API, ConfigError, needs
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
 
 
 @asynccontextmanager
-async def serving_beside(app: Rowlock, asked: bool, login_link: bool | None = False) -> AsyncIterator[None]:
+async def serving_beside(app: Rowlock, asked: bool, login_link: bool | None) -> AsyncIterator[None]:
     """Serve the API while the block runs. If the settings did not ask for it (`asked` is false), a missing package or a
     port in use is only logged, and the worker runs without the API."""
     async with AsyncExitStack() as stack:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.schedules.schedules import ScheduleRow
 
-verbs = Verbs(help="Look at schedules, add, pause and run them.")
+verbs = Verbs(name="schedules", help="Look at schedules, add, pause and run them.")
 
 COLUMNS = ("name", "state", "words", "zone", "task", "last_tick", "last_state", "next")
 SHOWN = ("zone", "task", "args", "missed", "overlap", "origin", "queue", "last_tick", "last_job", "last_state")

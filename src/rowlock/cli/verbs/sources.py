@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.sources.sources import Source
 
-verbs = Verbs(help="Look at sources, limit, pause and resume them.")
+verbs = Verbs(name="sources", help="Look at sources, limit, pause and resume them.")
 
 LIMITS = ("concurrency", "rate", "set_by")
 COLUMNS = ("name", "state", "running", *LIMITS, "failure_streak", "paused_until", "last_failure_at")
