@@ -146,11 +146,11 @@ def _texts(fields: Fields) -> dict[str, str]:
 
 def _about(text: dict[str, str]) -> tuple[str, int | None]:
     given = text.get("jobId")
-    job_id = valid_id(given) if given is not None else None
+    if given is None:
+        raise BadMessage("BAD_JOB_ID", "the message has no jobId")
+    job_id = valid_id(given)
     if job_id is None:
-        raise BadMessage(
-            "BAD_JOB_ID", "the message has no jobId" if given is None else f"jobId is not a UUID: {given!r:.60}"
-        )
+        raise BadMessage("BAD_JOB_ID", f"jobId is not a UUID: {given!r:.60}")
     attempt = text.get("attempt")
     if attempt is None:
         return job_id, None

@@ -26,7 +26,6 @@ log = logging.getLogger("rowlock.api")
 class ApiOptions:
     host: Annotated[str | None, typer.Option(help="Address of the API [default: 127.0.0.1]")] = None
     port: Annotated[str | None, typer.Option(metavar="N", help="Port of the API [default: 8321]")] = None
-
     login_link: LoginLinkOption = None
 
     def flags(self) -> dict[str, Any]:
@@ -40,10 +39,7 @@ def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
     with needs(*API):
         from rowlock.api.server import run_server
 
-    async def announce(address: tuple[str, int]) -> None:
-        await print_link(app, address, options.login_link)
-
-    run_open(app, lambda app: run_server(app, announce))
+    run_open(app, lambda app: run_server(app, lambda address: print_link(app, address, options.login_link)))
 
 
 @asynccontextmanager

@@ -112,7 +112,11 @@ def login_link(
     ] = None,
 ) -> None:
     """Print a link that logs one browser in. It works once, within ten minutes, at the dashboard or your page."""
-    wanted = _scope(owner, scope, read_only)
+    wanted = read_scope(scope or ("operator" if owner is None else "jobs"))
+    if read_only and wanted == "jobs":
+        raise InvalidArguments("--read-only is for operators, not for an owner")
+    if read_only:
+        wanted = "operator:read"
     link = target.run(lambda app: _create(app, owner, wanted, url))
     target.say({"link": link, "owner": owner, "scope": wanted}, link)
 
@@ -133,10 +137,3 @@ def _create(app: Rowlock, owner: str | None, scope: Scope, url: str | None) -> A
     """A new link. The audit names its user, and never has the link itself."""
     made = app.login_link(owner, scope=scope, base_url=url)
     return audited(app, made, "login_links.create", owner or scope, scope=scope)
-
-
-def _scope(owner: str | None, scope: str | None, read_only: bool) -> Scope:
-    found = read_scope(scope or ("operator" if owner is None else "jobs"))
-    if read_only and found == "jobs":
-        raise InvalidArguments("--read-only is for operators, not for an owner")
-    return "operator:read" if read_only else found
