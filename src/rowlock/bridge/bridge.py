@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 from rowlock.bridge import outbox, stats
 from rowlock.bridge.listener import ReportListener
@@ -26,7 +26,7 @@ from rowlock.core.policy import Transition
 from rowlock.signals.events import Watcher
 from rowlock.signals.metrics import Samples
 from rowlock.store import workers
-from rowlock.store.engine.store import Store, Wakeups
+from rowlock.store.engine.store import Store
 from rowlock.store.jobs import bulk
 from rowlock.store.jobs import tasks as stored_tasks
 from rowlock.store.upkeep import partitions
@@ -66,7 +66,6 @@ class Bridge:
         self._worker = change_worker(app.settings.worker, {"queues": sorted(queues), "claim_batch_size": most})
         self.streams = Streams(app.settings.redis, self.id)
         self.in_touch_since = boottime()  # since when every heartbeat of this bridge has reached the database
-        self._wakeups: Wakeups | None = None
         self._samples: Samples = {}
 
     # --- start
@@ -76,25 +75,26 @@ class Bridge:
         password that it refuses raises ConfigError."""
         self._store = store = await self.app.store()
         self._make_parts(store)
-        try:
-            await self.streams.make_groups()
-        except REFUSED as error:
-            await self.streams.close()
-            raise ConfigError(f"Redis at {self.streams.place} refuses this user or password: {error}") from None
-        except TROUBLE as error:
-            redis_failed(self.publisher.outage, "the bridge", error)
-        self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
-        try:
+        async with AsyncExitStack() as exits:  # a start that fails half-way leaves nothing behind
+            exits.push_async_callback(self.streams.close)
+            try:
+                await self.streams.make_groups()
+            except REFUSED as error:
+                raise ConfigError(f"Redis at {self.streams.place} refuses this user or password: {error}") from None
+            except TROUBLE as error:
+                redis_failed(self.publisher.outage, "the bridge", error)
+            self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
             if self._worker.wakeups:
-                self._wakeups = await store.listen(self._claimer.woken)
-                self._registration.wake_address = self._wakeups.address
+                wakeups = await store.listen(self._claimer.woken)
+                exits.push_async_callback(wakeups.close)
+                self._registration.wake_address = wakeups.address
+            exits.push_async_callback(self._registration.sign_off, store)
             await self._registration.write(store)
             await store.run(stored_tasks.declare(self.app.registry.stored()))
             await self.app.sources.declare(self.app.settings.sources)
             await partitions.first_partitions(store, self.app.keep)
-        except BaseException:
-            await self._close()
-            raise
+            exits.push_async_callback(self._loops.stop_all)
+            self._exits = exits.pop_all()
         self._begin()
 
     def _make_parts(self, store: Store) -> None:
@@ -124,6 +124,7 @@ class Bridge:
         if self.app.metered or self._worker.metrics_port is not None:
             self._loops.start("measure", self._measure)
             self.app.meters.append(self._measured)
+            self._exits.callback(self.app.meters.remove, self._measured)
         log.info("Bridge started: %s, Redis at %s, tasks %s", self.id, self.streams.place, ", ".join(self._tasks))
 
     # --- run
@@ -197,14 +198,5 @@ class Bridge:
             with suppress(*TROUBLE, StoreError):
                 async with asyncio.timeout(ROUND_SECONDS):
                     await finish()
-        await self._close()
+        await self._exits.aclose()
         log.info("Bridge stopped: %s", self.id)
-
-    async def _close(self) -> None:
-        if self._measured in self.app.meters:
-            self.app.meters.remove(self._measured)
-        await self._loops.stop_all()
-        await self._registration.sign_off(self._store)
-        if self._wakeups is not None:
-            await self._wakeups.close()
-        await self.streams.close()

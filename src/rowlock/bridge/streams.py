@@ -185,10 +185,9 @@ class Streams:
             except OutOfMemoryError:
                 continue
         refused = [entry for entry in entries if (entry.stream, entry.id) in letters]
-        large = [entry for entry in refused if message_size(entry.fields) > MAX_BYTES]
         waiting = [entry for entry in refused if message_size(entry.fields) <= MAX_BYTES]
         await self._write([entry for entry in entries if entry not in waiting], (), {}, delete=True)
-        lost = [small[entry.stream, entry.id] for entry in large]
+        lost = [small[entry.stream, entry.id] for entry in refused if entry not in waiting]
         try:
             await self._write((), lost, {})
         except OutOfMemoryError:
