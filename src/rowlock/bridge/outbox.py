@@ -6,7 +6,7 @@ that a request that Redis has lost can be sent again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 from typing import NamedTuple
 
@@ -91,10 +91,11 @@ def still_wanted(claimed: Sequence[Claimed]) -> Steps[list[Outgoing]]:
 
 
 @operation(read=True)
-def read(asked: Sequence[tuple[str, str]]) -> Steps[list[Outgoing]]:
+def read(asked: Set[tuple[str, str]]) -> Steps[list[Outgoing]]:
     """The jobs (id, token) that are still to be published, in the order of their claim."""
-    found = [Outgoing(Claimed._make(row[:-1]), moment(row[-1])) for row in (yield Call("outbox_read", asked=asked))]
-    return sorted(found, key=lambda out: (out.job.priority, out.job.id))
+    rows = yield Call("remote_jobs", asked=[(job_id,) for job_id in sorted({job_id for job_id, _ in asked})])
+    claimed = [job for job in map(Claimed._make, rows) if (job.id, job.token) in asked]
+    return (yield from still_wanted(sorted(claimed, key=lambda job: (job.priority, job.id))).start())
 
 
 @operation()

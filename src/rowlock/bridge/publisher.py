@@ -125,7 +125,7 @@ class Publisher:
         left = await self._store.run(outbox.take(BATCH, self._settings.takeover_seconds))
         if not left:
             return False
-        asked = [(row.job_id, row.token) for row in left if row.token is not None]
+        asked = {(row.job_id, row.token) for row in left if row.token is not None}
         outgoing = await self._store.run(outbox.read(asked)) if asked else []
         await self._send(outgoing)
         await self._streams.add_many(CANCELS, [{"jobId": row.job_id} for row in left if row.kind == "cancel"])
