@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +23,6 @@ from rowlock.cli.verbs.enqueue import (
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from rowlock.app import Rowlock
     from rowlock.store.schedules.schedules import ScheduleRow
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +15,6 @@ from rowlock.cli.kit.target import DataTarget, audited
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from rowlock.api.access.tokens import Scope
     from rowlock.app import Rowlock
 
