@@ -34,11 +34,10 @@ async def test_a_republished_letter_is_a_new_attempt_under_the_same_job_id(app: 
         first = await remote.request(job.id)
         remote.say("job.results", jobId=job.id, status="WEIRD")
         await remote.all_read()
-        async with opened_streams(app.settings.redis) as streams:
-            (found,) = await letters(streams, 10)
-            assert (found.reason, found.job_id, found.message["status"]) == ("BAD_FIELD", job.id, "WEIRD")
-            await republish(app, streams, found, ANA)
-            assert await letters(streams, 10) == []
+        (found,) = await letters(app, 10)
+        assert (found.reason, found.job_id, found.message["status"]) == ("BAD_FIELD", job.id, "WEIRD")
+        await republish(app, found, ANA)
+        assert await letters(app, 10) == []
         (entry,) = await app.perform(audit.entries(10))
         assert (entry.who, entry.action, entry.target) == ("ana", "deadletters.republish", found.id)
         assert entry.details == {"job_id": job.id, "reason": "BAD_FIELD"}
@@ -68,14 +67,11 @@ async def test_the_job_of_a_message_that_was_too_large_is_published_again(
             async with app.bridge():
                 await until(lambda: bool(there.letters()))
                 there.redis.config_set("maxmemory", 0)
-                async with opened_streams(app.settings.redis) as streams:
-                    (found,) = await letters(streams, 10)
-                    assert (found.reason, found.job_id, found.type) == ("TOO_LARGE", job.id, "REPLAY_MP4")
-                    assert found.size == 1_000_000 + sum(
-                        map(len, ("status", "FAILED", "errorMessage", "jobId", job.id))
-                    )
-                    assert bool(found.message) is (memory == "enough memory")
-                    await republish(app, streams, found, ANA)
+                (found,) = await letters(app, 10)
+                assert (found.reason, found.job_id, found.type) == ("TOO_LARGE", job.id, "REPLAY_MP4")
+                assert found.size == 1_000_000 + sum(map(len, ("status", "FAILED", "errorMessage", "jobId", job.id)))
+                assert bool(found.message) is (memory == "enough memory")
+                await republish(app, found, ANA)
                 there.succeed(await there.request(job.id, attempt=2))
                 await until_state(app, job.id, "succeeded")
     finally:
@@ -89,11 +85,10 @@ async def test_any_number_of_large_letters_is_listed(app: Rowlock, remote: Remot
     for number in range(320):
         pipe.xadd(remote.key("job.deadletter"), {"reason": str(number), "message": json.dumps({"a": "x" * 60_000})})
     pipe.execute()
-    async with opened_streams(app.settings.redis) as streams:
-        for wanted in (319, 320, 400):
-            found = await letters(streams, wanted)
-            assert [int(one.reason) for one in found] == list(range(319, max(-1, 319 - wanted), -1))
-            assert {len(one.message["a"]) for one in found} == {60_000}
+    for wanted in (319, 320, 400):
+        found = await letters(app, wanted)
+        assert [int(one.reason) for one in found] == list(range(319, max(-1, 319 - wanted), -1))
+        assert {len(one.message["a"]) for one in found} == {60_000}
 
 
 async def test_the_job_of_a_letter_that_has_failed_is_retried_and_one_that_succeeded_is_not(
@@ -106,13 +101,12 @@ async def test_the_job_of_a_letter_that_has_failed_is_retried_and_one_that_succe
         remote.say("job.results", jobId=job.id, status="FAILED")
         await until_state(app, job.id, "dead")
         await remote.all_read()
-        async with opened_streams(app.settings.redis) as streams:
-            (found,) = await letters(streams, 10)
-            await republish(app, streams, found, ANA)
-            remote.succeed(await remote.request(job.id, attempt=2))
-            await until_state(app, job.id, "succeeded")
-            with pytest.raises(NotAllowed, match="has succeeded"):
-                await republish(app, streams, found, ANA)
+        (found,) = await letters(app, 10)
+        await republish(app, found, ANA)
+        remote.succeed(await remote.request(job.id, attempt=2))
+        await until_state(app, job.id, "succeeded")
+        with pytest.raises(NotAllowed, match="has succeeded"):
+            await republish(app, found, ANA)
 
 
 async def test_a_letter_without_a_known_job_is_not_republished(app: Rowlock, remote: Remote) -> None:
@@ -120,13 +114,12 @@ async def test_a_letter_without_a_known_job_is_not_republished(app: Rowlock, rem
         remote.say("job.results", status="FAILED")
         remote.say("job.results", jobId="00000000-0000-0000-0000-000000000001", status="FAILED")
         await remote.all_read()
-        async with opened_streams(app.settings.redis) as streams:
-            unknown, nameless = await letters(streams, 10)
-            with pytest.raises(NotAllowed, match="names no job"):
-                await republish(app, streams, nameless, ANA)
-            with pytest.raises(NotAllowed, match="there is no such job"):
-                await republish(app, streams, unknown, ANA)
-            assert len(await letters(streams, 10)) == 2
+        unknown, nameless = await letters(app, 10)
+        with pytest.raises(NotAllowed, match="names no job"):
+            await republish(app, nameless, ANA)
+        with pytest.raises(NotAllowed, match="there is no such job"):
+            await republish(app, unknown, ANA)
+        assert len(await letters(app, 10)) == 2
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -147,11 +140,10 @@ async def test_a_letter_that_cannot_be_written_into_the_audit_stays_and_its_job_
             "CREATE TRIGGER full BEFORE INSERT ON rowlock_audit BEGIN SELECT RAISE(ABORT, 'the audit is full'); END"
         )
     before = (await app.job(job.id)).record
-    async with opened_streams(app.settings.redis) as streams:
-        (found,) = await letters(streams, 10)
-        with pytest.raises(StoreError, match="the audit is full"):
-            await change(app, streams, found, ANA)
-        assert await letters(streams, 10) == [found]
+    (found,) = await letters(app, 10)
+    with pytest.raises(StoreError, match="the audit is full"):
+        await change(app, found, ANA)
+    assert await letters(app, 10) == [found]
     assert (await app.job(job.id)).record == before
 
 

@@ -127,8 +127,11 @@ def test_workers_stop_when_their_supervisor_is_killed(lite: Cli) -> None:
     assert supervisor.log.count("Worker stopped: ") == 2
 
 
-async def test_a_child_that_cannot_be_kept_alive_ends_the_supervisor(caplog: pytest.LogCaptureFixture) -> None:
-    supervisor = Supervisor(lambda _: [sys.executable, "-S", "-c", "raise SystemExit(7)"], 2, first_delay=0.001)
+async def test_a_child_that_cannot_be_kept_alive_ends_the_supervisor(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rowlock.cli.run.supervisor.FIRST_DELAY", 0.001)
+    supervisor = Supervisor(lambda _: [sys.executable, "-S", "-c", "raise SystemExit(7)"], 2)
     assert await supervisor.run() == 1
     assert "giving up" in caplog.text
     assert "ended with code 7" in caplog.text

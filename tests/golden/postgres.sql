@@ -2030,15 +2030,6 @@ WHERE o.kind = 'request' AND o.sent_at < (coalesce($1, statement_timestamp()) + 
 ORDER BY o.id
 LIMIT $4;
 
--- outbox_read (now, asked[0], asked[1])
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
-       attempt, max_attempts, releases, losses, convictions,
-       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
-       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(date_part('epoch', run_after) - date_part('epoch', coalesce($1, statement_timestamp()))), CAST(j.lease_token AS text), j.locked_by, CASE WHEN j.created_at > '9999-12-30 00:00:00Z' THEN '9999-12-30 00:00:00Z' WHEN j.created_at < '0001-01-02 00:00:00Z' THEN '0001-01-02 00:00:00Z' ELSE j.created_at END
-FROM unnest($2::text[]::uuid[], $3::text[]::uuid[]) AS asked(job_id, token)
-CROSS JOIN rowlock.jobs_live j
-WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND coalesce(j.published = 'unread', FALSE);
-
 -- outbox_remove (gone[0])
 DELETE FROM rowlock.outbox WHERE id = ANY(ARRAY(SELECT CAST(gone.id AS bigint) FROM unnest($1::text[]) AS gone(id)));
 

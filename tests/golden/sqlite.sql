@@ -1955,15 +1955,6 @@ WHERE o.kind = 'request' AND o.sent_at < (?1 + (?2)) AND o.id > CAST(?3 AS bigin
 ORDER BY o.id
 LIMIT ?4;
 
--- outbox_read (now, asked)
-SELECT CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
-       attempt, max_attempts, releases, losses, convictions,
-       losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
-       on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -(run_after - ?1), CAST(j.lease_token AS text), j.locked_by, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', j.created_at, 'unixepoch'), j.created_at)
-FROM (SELECT value ->> 0 AS job_id, value ->> 1 AS token FROM json_each(?2)) AS asked
-CROSS JOIN rowlock_jobs_live j
-WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND coalesce(j.published = 'unread', FALSE);
-
 -- outbox_remove (gone)
 DELETE FROM rowlock_outbox WHERE id IN (SELECT CAST(gone.id AS bigint) FROM (SELECT value ->> 0 AS id FROM json_each(?1)) AS gone);
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 from rowlock.bridge import outbox, stats
 from rowlock.bridge.listener import ReportListener
@@ -28,7 +28,7 @@ from rowlock.signals.events import Watcher
 from rowlock.signals.metrics import Samples
 from rowlock.store import workers
 from rowlock.store.engine.clock import boottime
-from rowlock.store.engine.store import Store, Wakeups
+from rowlock.store.engine.store import Store
 from rowlock.store.jobs import bulk
 from rowlock.store.jobs import tasks as stored_tasks
 from rowlock.store.upkeep import partitions
@@ -51,14 +51,11 @@ ROUND_SECONDS = 10.0  # how long a stopping bridge waits for a round that is und
 
 class BridgeLog(Watcher):
     def reclaimed(self, lost: Sequence[tuple[Claimed, Transition]]) -> None:
-        """Log the leases of workers behind Redis that ran out, and that this bridge has ended."""
         for job, transition in lost:
             log.warning("Job %s reclaimed from %s, now %s", job.id, job.worker, transition.state)
 
 
 class Bridge:
-    """Publishes jobs to Redis, and stores the progress and results that come back."""
-
     def __init__(self, app: Client) -> None:
         self.app, self.id = app, worker_id()
         self._tasks = app.registry.elsewhere()
@@ -70,9 +67,7 @@ class Bridge:
         self._worker = change_worker(app.settings.worker, {"queues": sorted(queues), "claim_batch_size": most})
         self.streams = Streams(app.settings.redis, self.id)
         self.in_touch_since = boottime()  # since when every heartbeat of this bridge has reached the database
-        self._wakeups: Wakeups | None = None
         self._samples: Samples = {}
-        self._started = False
 
     # --- start
 
@@ -81,25 +76,26 @@ class Bridge:
         password that it refuses raises ConfigError."""
         self._store = store = await self.app.store()
         self._make_parts(store)
-        try:
-            await self.streams.make_groups()
-        except REFUSED as error:
-            await self.streams.close()
-            raise ConfigError(f"Redis at {self.streams.place} refuses this user or password: {error}") from None
-        except TROUBLE as error:
-            redis_failed(self.publisher.outage, "the bridge", error)
-        self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
-        try:
+        async with AsyncExitStack() as exits:  # a start that fails half-way leaves nothing behind
+            exits.push_async_callback(self.streams.close)
+            try:
+                await self.streams.make_groups()
+            except REFUSED as error:
+                raise ConfigError(f"Redis at {self.streams.place} refuses this user or password: {error}") from None
+            except TROUBLE as error:
+                redis_failed(self.publisher.outage, "the bridge", error)
+            self.app.result_folder.path.mkdir(parents=True, exist_ok=True)
             if self._worker.wakeups:
-                self._wakeups = await store.listen(self._claimer.woken)
-                self._registration.wake_address = self._wakeups.address
+                wakeups = await store.listen(self._claimer.woken)
+                exits.push_async_callback(wakeups.close)
+                self._registration.wake_address = wakeups.address
+            exits.push_async_callback(self._registration.sign_off, store)
             await self._registration.write(store)
             await store.run(stored_tasks.declare(self.app.registry.stored()))
             await self.app.sources.declare(self.app.settings.sources)
             await partitions.first_partitions(store, self.app.keep)
-        except BaseException:
-            await self._close()
-            raise
+            exits.push_async_callback(self._loops.stop_all)
+            self._exits = exits.pop_all()
         self._begin()
 
     def _make_parts(self, store: Store) -> None:
@@ -114,7 +110,6 @@ class Bridge:
         self.sweeper = Sweeper(store, self._worker, self.app.keep, self, self._claimer, watcher)
 
     def _begin(self) -> None:
-        self._started = True
         self._loops.start("claim", self._claimer.round)
         self._loops.start("publish", self.publisher.round, self.publisher.arrived)
         self._loops.start("listen", self.listener.round)
@@ -131,12 +126,12 @@ class Bridge:
         if self.app.metered or self._worker.metrics_port is not None:
             self._loops.start("measure", self._measure)
             self.app.meters.append(self._measured)
+            self._exits.callback(self.app.meters.remove, self._measured)
         log.info("Bridge started: %s, Redis at %s, tasks %s", self.id, self.streams.place, ", ".join(self._tasks))
 
     # --- run
 
     async def join(self) -> None:
-        """Wait for ever; raises the error of a loop that has failed."""
         await self._loops.join()
 
     def _stored(self, ended: Sequence[Claimed], number: int) -> None:
@@ -196,9 +191,6 @@ class Bridge:
 
     async def stop(self) -> None:
         """Stop publishing and listening. Messages that were read but not stored are read again by another bridge."""
-        if not self._started:
-            return
-        self._started = False
         self._claimer.close()
         await self._loops.finish("claim", timeout=ROUND_SECONDS)
         for name, finish in (("publish", self.publisher.finish), ("listen", self.listener.finish)):
@@ -208,14 +200,5 @@ class Bridge:
             with suppress(*TROUBLE, StoreError):
                 async with asyncio.timeout(ROUND_SECONDS):
                     await finish()
-        await self._close()
+        await self._exits.aclose()
         log.info("Bridge stopped: %s", self.id)
-
-    async def _close(self) -> None:
-        if self._measured in self.app.meters:
-            self.app.meters.remove(self._measured)
-        await self._loops.stop_all()
-        await self._registration.sign_off(self._store)
-        if self._wakeups is not None:
-            await self._wakeups.close()
-        await self.streams.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rowlock.bridge import outbox
 from rowlock.bridge.messages import DEAD_LETTERS, TEXT_BYTES, Fields, message_size
+from rowlock.bridge.streams import opened_streams
 from rowlock.client.client import Client
 from rowlock.core.error_text import clean
 from rowlock.core.errors import NotAllowed
@@ -17,10 +17,8 @@ from rowlock.core.states import State
 from rowlock.store import audit
 from rowlock.store.audit import Actor
 from rowlock.store.engine.ids import valid_id
+from rowlock.store.engine.operation import Operation
 from rowlock.store.read import job_rows
-
-if TYPE_CHECKING:
-    from rowlock.bridge.streams import Streams
 
 LETTER_BYTES = 64 * 1024  # of one letter
 LETTER_REST = 4 * 1024  # of its fields beside `message`
@@ -46,12 +44,6 @@ def dead_letter(
     letter |= {"jobId": job_id} if job_id else {}
     letter |= {"type": clean(task, NAME_BYTES)} if task else {}
     return letter | {"size": str(message_size(fields)), "message": _shown(fields, LETTER_BYTES - LETTER_REST)}
-
-
-def without_copy(letter: Mapping[str, str]) -> dict[str, str]:
-    """A letter without its message, for a Redis that has no memory for it."""
-    text = f"{letter['text']} (Redis had no memory for a copy of the message)"
-    return {name: value for name, value in letter.items() if name != "message"} | {"text": text}
 
 
 def _shown(fields: Fields, room: int) -> str:
@@ -103,24 +95,18 @@ class Letter:
     message: dict[str, Any]
 
 
-async def letters(streams: Streams, n: int) -> list[Letter]:
-    """The newest `n` dead letters, newest first."""
+async def letters(app: Client, n: int, newest: str = "+") -> list[Letter]:
+    """Up to `n` dead letters, newest first, from this one on."""
     found: list[Letter] = []
-    below = "+"
-    while len(found) < n:
-        wanted = min(PAGE, n - len(found))
-        rows = await streams.redis.xrevrange(streams.key(DEAD_LETTERS), max=below, count=wanted)
-        found += [_letter(entry.decode(), fields) for entry, fields in rows]
-        if len(rows) < wanted:
-            break
-        below = f"({found[-1].id}"
+    async with opened_streams(app.settings.redis) as streams:
+        while len(found) < n:
+            wanted = min(PAGE, n - len(found))
+            rows = await streams.redis.xrevrange(streams.key(DEAD_LETTERS), max=newest, count=wanted)
+            found += [_letter(entry.decode(), fields) for entry, fields in rows]
+            if len(rows) < wanted:
+                break
+            newest = f"({found[-1].id}"
     return found
-
-
-async def letter(streams: Streams, entry: str) -> Letter | None:
-    """One dead letter; None if none has this id."""
-    rows = await streams.redis.xrange(streams.key(DEAD_LETTERS), min=entry, max=entry, count=1)
-    return _letter(rows[0][0].decode(), rows[0][1]) if rows else None
 
 
 def _letter(entry: str, fields: dict[bytes, bytes]) -> Letter:
@@ -142,14 +128,14 @@ def _letter(entry: str, fields: dict[bytes, bytes]) -> Letter:
     )
 
 
-async def drop(app: Client, streams: Streams, found: Letter, actor: Actor) -> None:
+async def drop(app: Client, found: Letter, actor: Actor) -> None:
     """Delete a dead letter. The letter is in Redis and the audit in the database, so no transaction has both: the
     audit is committed first. A failure in between leaves a letter that is still listed and can be dropped again."""
-    await app.perform(audit.write_alone(actor, "deadletters.drop", found.id, _details(found)))
-    await streams.redis.xdel(streams.key(DEAD_LETTERS), found.id)
+    await app.perform(_audited("drop", found, actor))
+    await _delete(app, found)
 
 
-async def republish(app: Client, streams: Streams, found: Letter, actor: Actor) -> None:
+async def republish(app: Client, found: Letter, actor: Actor) -> None:
     """Publish the job of a dead letter again, as a new attempt with the old jobId, and delete the letter. The job's
     change and the audit are one transaction, and the letter is deleted after it: a failure in between leaves a letter
     that can be republished or dropped again."""
@@ -167,9 +153,15 @@ async def republish(app: Client, streams: Streams, found: Letter, actor: Actor) 
             await app.retry(job.id)
         else:
             await transaction.run(outbox.give_up(job.id, app.keep))  # a queued job is published in any case
-        await transaction.run(audit.write_alone(actor, "deadletters.republish", found.id, _details(found)))
-    await streams.redis.xdel(streams.key(DEAD_LETTERS), found.id)
+        await transaction.run(_audited("republish", found, actor))
+    await _delete(app, found)
 
 
-def _details(found: Letter) -> dict[str, str | None]:
-    return {"job_id": found.job_id, "reason": found.reason}
+def _audited(action: str, found: Letter, actor: Actor) -> Operation[int]:
+    details = {"job_id": found.job_id, "reason": found.reason}
+    return audit.write_alone(actor, f"deadletters.{action}", found.id, details)
+
+
+async def _delete(app: Client, found: Letter) -> None:
+    async with opened_streams(app.settings.redis) as streams:
+        await streams.redis.xdel(streams.key(DEAD_LETTERS), found.id)

@@ -41,8 +41,6 @@ NOT_THE_MESSAGE = (*bad_rows.OUTAGE, *TROUBLE)  # errors that no message is to b
 
 
 class ReportListener:
-    """Reads progress and results from the streams, and has them stored."""
-
     def __init__(self, app: Client, store: Store, streams: Streams, stored: Stored) -> None:
         self._store, self._streams, self._outage = store, streams, redis_outage(streams)
         self._writer = ReportWriter(app, store, stored)
@@ -140,11 +138,9 @@ class ReportListener:
 
         Redis may believe that this bridge has read more, because the reply to a read may have been lost. Another bridge
         takes such entries over."""
-        ahead = self._ahead
+        entries, ahead = [*self._in_hand], self._ahead
         if ahead is not None and ahead.done() and not ahead.cancelled() and ahead.exception() is None:
-            entries = [*self._in_hand, *ahead.result()]
-        else:
-            entries = [*self._in_hand]
+            entries += ahead.result()
         if time.monotonic() - self._began < LONGEST_SECONDS:
             with suppress(*TROUBLE):  # the listener's own round reports it
                 await self._streams.keep(entries)
@@ -203,10 +199,8 @@ class ReportListener:
         """Acknowledge entries whose effect is committed, and write refused ones to the stream of dead letters. Entries
         whose file could not be read stay unacknowledged: this bridge or another takes them over after a while."""
         if unchecked := [one for _, one in judged if isinstance(one, Unchecked)]:
-            again = f"trying again after {self._takeover_seconds:g} s"
-            log.warning(
-                "%d results wait for files that cannot be read (%s); %s", len(unchecked), unchecked[0].error, again
-            )
+            text = "%d results wait for files that cannot be read (%s); trying again after %g s"
+            log.warning(text, len(unchecked), unchecked[0].error, self._takeover_seconds)
         judged = [each for each in judged if not isinstance(each.verdict, Unchecked)]
         if not judged:
             return

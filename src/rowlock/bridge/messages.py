@@ -48,8 +48,6 @@ class ProgressMessage(NamedTuple):
 
 
 class ResultMessage(NamedTuple):
-    """A worker reports that a job has ended."""
-
     job_id: str
     attempt: int | None
     status: Literal["SUCCEEDED", "FAILED", "CANCELLED"]
@@ -102,7 +100,6 @@ def request(job: Claimed, created_at: datetime, output_path: str | None, wanted:
 
 
 def progress(fields: Fields) -> ProgressMessage:
-    """A message of job.progress."""
     text = _texts(fields)
     job_id, attempt = _about(text)
     given = text.get("progress", "")
@@ -112,7 +109,6 @@ def progress(fields: Fields) -> ProgressMessage:
 
 
 def result(fields: Fields) -> ResultMessage:
-    """A message of job.results."""
     text = _texts(fields)
     job_id, attempt = _about(text)
     status = text.get("status", "")
@@ -150,11 +146,11 @@ def _texts(fields: Fields) -> dict[str, str]:
 
 def _about(text: dict[str, str]) -> tuple[str, int | None]:
     given = text.get("jobId")
-    job_id = valid_id(given) if given is not None else None
+    if given is None:
+        raise BadMessage("BAD_JOB_ID", "the message has no jobId")
+    job_id = valid_id(given)
     if job_id is None:
-        raise BadMessage(
-            "BAD_JOB_ID", "the message has no jobId" if given is None else f"jobId is not a UUID: {given!r:.60}"
-        )
+        raise BadMessage("BAD_JOB_ID", f"jobId is not a UUID: {given!r:.60}")
     attempt = text.get("attempt")
     if attempt is None:
         return job_id, None

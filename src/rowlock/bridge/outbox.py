@@ -6,7 +6,7 @@ that a request that Redis has lost can be sent again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 from typing import NamedTuple
 
@@ -25,8 +25,6 @@ from rowlock.store.sources import claim as sourced_claim
 
 
 class Outgoing(NamedTuple):
-    """A job that is to be published."""
-
     job: Claimed
     created_at: datetime
 
@@ -93,10 +91,11 @@ def still_wanted(claimed: Sequence[Claimed]) -> Steps[list[Outgoing]]:
 
 
 @operation(read=True)
-def read(asked: Sequence[tuple[str, str]]) -> Steps[list[Outgoing]]:
+def read(asked: Set[tuple[str, str]]) -> Steps[list[Outgoing]]:
     """The jobs (id, token) that are still to be published, in the order of their claim."""
-    found = [Outgoing(Claimed._make(row[:-1]), moment(row[-1])) for row in (yield Call("outbox_read", asked=asked))]
-    return sorted(found, key=lambda out: (out.job.priority, out.job.id))
+    rows = yield Call("remote_jobs", asked=[(job_id,) for job_id in sorted({job_id for job_id, _ in asked})])
+    claimed = [job for job in map(Claimed._make, rows) if (job.id, job.token) in asked]
+    return (yield from still_wanted(sorted(claimed, key=lambda job: (job.priority, job.id))).start())
 
 
 @operation()
@@ -137,16 +136,15 @@ def quiet(after: int, n: int, seconds: float) -> Steps[list[Quiet]]:
 
 
 @operation()
-def give_up(job_id: str, keep: Keep) -> Steps[bool]:
-    """End the attempt of a job that a worker behind Redis has or can get, as released, so that it is published anew.
-    False when there is no such attempt."""
+def give_up(job_id: str, keep: Keep) -> Steps[None]:
+    """End the attempt of a job that a worker behind Redis has or can get, if there is one, as released, so that it is
+    published anew."""
     rows = yield Call("remote_jobs", asked=[(job_id,)])
     for job in map(Claimed._make, rows):
         transition = decide(job, Released(0.0, "published again by an operator", "stopped"), 0.0)
         yield from settle_under_fence([Settlement(job, transition)], keep, by_holder=False)
         yield Call("outbox_heard", heard=[(job.id,)])
         yield from wake_idle()
-    return bool(rows)
 
 
 @operation(read=True)

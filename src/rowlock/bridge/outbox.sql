@@ -31,15 +31,8 @@ SELECT {part:claimed}, {time(created_at)} FROM claimed;
 INSERT INTO {t}outbox (kind, job_id, take_at)
 SELECT 'cancel', asked.id, {now} FROM {rows:asked(id uuid)};
 
--- name: outbox_read
--- These unread jobs, as a request needs them.
-SELECT {part:claimed}, CAST(j.lease_token AS text), j.locked_by, {time(j.created_at)}
-FROM {rows:asked(job_id uuid, token uuid)}
-CROSS JOIN {t}jobs_live j
-WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND {part:unread};
-
 -- name: outbox_wanted
--- When these jobs were created, if they are still unread under these leases: the bridge that claimed them has the rest.
+-- When these jobs were created, if they are still unread under these leases.
 SELECT CAST(j.id AS text) AS id, {time(j.created_at)} AS created_at
 FROM {rows:asked(job_id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j

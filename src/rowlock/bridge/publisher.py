@@ -62,13 +62,11 @@ class Publisher:
     # --- what the claimer uses
 
     def plain(self, token: str, ranges: Sequence[Range], n: int) -> Operation[list[Claimed]]:
-        """Claim plain jobs and write them to the outbox."""
         return outbox.publish(token, ranges, n, self._settings.takeover_seconds, self._created)
 
     def sourced(
         self, token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int
     ) -> Operation[ClaimResult]:
-        """Claim jobs of these sources, and plain ones in their turn, and write them to the outbox."""
         return outbox.publish_sourced(token, sightings, order, plain, n, self._settings.takeover_seconds)
 
     @property
@@ -125,7 +123,7 @@ class Publisher:
         left = await self._store.run(outbox.take(BATCH, self._settings.takeover_seconds))
         if not left:
             return False
-        asked = [(row.job_id, row.token) for row in left if row.token is not None]
+        asked = {(row.job_id, row.token) for row in left if row.token is not None}
         outgoing = await self._store.run(outbox.read(asked)) if asked else []
         await self._send(outgoing)
         await self._streams.add_many(CANCELS, [{"jobId": row.job_id} for row in left if row.kind == "cancel"])

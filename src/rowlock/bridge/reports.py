@@ -60,8 +60,6 @@ class Judged(NamedTuple):
 
 
 class ReportWriter:
-    """Stores the progress and results in stream entries."""
-
     def __init__(self, app: Client, store: Store, stored: Stored) -> None:
         self._app, self._store, self._stored = app, store, stored
         self._checks = asyncio.Semaphore(CHECKS)

@@ -22,8 +22,6 @@ class StreamNumbers:
 
 @dataclass(frozen=True, slots=True)
 class BridgeNumbers:
-    """Redis, as `rowlock stats` shows it."""
-
     streams: tuple[StreamNumbers, ...]
     unread: int  # published requests that no worker has answered
     dead_letters: int
@@ -48,7 +46,6 @@ async def numbers(app: Client, streams: Streams) -> BridgeNumbers:
 
 
 def samples(found: BridgeNumbers) -> Samples:
-    """The metrics of a bridge."""
     lag = Counter[str]()
     for one in found.streams:
         lag[one.stream] += one.lag or 0

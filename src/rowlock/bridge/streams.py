@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from rowlock.bridge.dead_letters import without_copy
 from rowlock.bridge.messages import DEAD_LETTERS, MAX_BYTES, PROGRESS, RESULTS, Fields, message_size
 from rowlock.bridge.replies import UNREAD, BoundedParser
 from rowlock.core.config import RedisSettings
@@ -73,8 +72,6 @@ class Group(NamedTuple):
 
 
 class Streams:
-    """A connection to Redis."""
-
     def __init__(self, settings: RedisSettings, consumer: str) -> None:
         if settings.url is None:
             raise ConfigError("no Redis is configured: set redis.url in the config file or ROWLOCK_REDIS__URL")
@@ -180,7 +177,7 @@ class Streams:
         and acknowledge these entries. If Redis has no memory for the copies of messages, the letters have none. If it
         has no memory at all, entries without a letter are acknowledged and deleted, because nothing else would make
         room, and so are messages that are larger than their letters; the rest stays unacknowledged."""
-        small = {place: without_copy(letter) for place, letter in letters.items()}
+        small = {place: _without_copy(letter) for place, letter in letters.items()}
         for tried in (letters, small) if letters else (letters,):
             try:
                 await self._write(entries, tried.values(), counts)
@@ -188,10 +185,9 @@ class Streams:
             except OutOfMemoryError:
                 continue
         refused = [entry for entry in entries if (entry.stream, entry.id) in letters]
-        large = [entry for entry in refused if message_size(entry.fields) > MAX_BYTES]
         waiting = [entry for entry in refused if message_size(entry.fields) <= MAX_BYTES]
         await self._write([entry for entry in entries if entry not in waiting], (), {}, delete=True)
-        lost = [small[entry.stream, entry.id] for entry in large]
+        lost = [small[entry.stream, entry.id] for entry in refused if entry not in waiting]
         try:
             await self._write((), lost, {})
         except OutOfMemoryError:
@@ -288,8 +284,13 @@ def _unread(entry_id: bytes | None, fields: Mapping[bytes, bytes] | None) -> boo
     return entry_id is UNREAD or (fields is not None and any(value is UNREAD for value in fields.values()))
 
 
+def _without_copy(letter: Mapping[str, str]) -> dict[str, str]:
+    """A dead letter without its message, for a Redis that has no memory for it."""
+    text = f"{letter['text']} (Redis had no memory for a copy of the message)"
+    return {name: value for name, value in letter.items() if name != "message"} | {"text": text}
+
+
 def _by_stream(entries: Sequence[StreamEntry]) -> dict[str, list[str]]:
-    """The ids of these entries, by stream."""
     ids: dict[str, list[str]] = {}
     for entry in entries:
         ids.setdefault(entry.stream, []).append(entry.id)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -37,8 +37,6 @@ class Checked:
 
 @dataclass(slots=True)
 class Case:
-    """A request that was sent."""
-
     job_id: str
     path: Path
     fields: dict[str, str]
@@ -66,7 +64,7 @@ class Verifier:
             await self.streams.add_many(REQUESTS, [vector["garbage"]])
         await self.streams.add_many(REQUESTS, [case.fields])
         answers, mistakes = await self._answers(case, since)
-        return mistakes + self._judge(case, vector["expect"], answers)
+        return mistakes + list(self._judge(case, vector["expect"], answers))
 
     def _case(self, vector: Mapping[str, Any]) -> Case:
         if "repeat" in vector:
@@ -112,38 +110,34 @@ class Verifier:
                     found.append(message)
         return found, mistakes
 
-    def _judge(self, case: Case, expect: Mapping[str, Any], answers: list[Message]) -> list[str]:
-        mistakes = []
-        results = [one for one in answers if isinstance(one, ResultMessage)]
+    def _judge(self, case: Case, expect: Mapping[str, Any], answers: list[Message]) -> Iterator[str]:
         if expect.get("progress") and not any(isinstance(one, ProgressMessage) for one in answers):
-            mistakes.append("no message on job.progress: the job would not become RUNNING and would have no lease")
+            yield "no message on job.progress: the job would not become RUNNING and would have no lease"
         wanted = int(expect.get("attempt", 1))
         if wanted > 1 and any(one.attempt != wanted for one in answers):
-            mistakes.append(f"the request says attempt {wanted}, but an answer does not send it back")
-        for one in results:
-            mistakes += self._judge_result(case, expect, one)
+            yield f"the request says attempt {wanted}, but an answer does not send it back"
+        for one in answers:
+            if isinstance(one, ResultMessage):
+                yield from self._judge_result(case, expect, one)
         content = case.path.read_bytes() if case.path.is_file() else None
         if expect.get("file") == "absent" and content is not None:
-            mistakes.append("a failed request has left a file at outputPath")
+            yield "a failed request has left a file at outputPath"
         if expect.get("file") == "unchanged" and content != case.before:
-            mistakes.append("the file at outputPath was changed")
-        return mistakes
+            yield "the file at outputPath was changed"
 
-    def _judge_result(self, case: Case, expect: Mapping[str, Any], one: ResultMessage) -> list[str]:
-        mistakes = []
+    def _judge_result(self, case: Case, expect: Mapping[str, Any], one: ResultMessage) -> Iterator[str]:
         if one.status != expect.get("status", one.status):
-            mistakes.append(f"status is {one.status}, not {expect['status']} ({one.error_code}: {one.error_message})")
+            yield f"status is {one.status}, not {expect['status']} ({one.error_code}: {one.error_message})"
         if one.status == "FAILED" and expect.get("errorCode") and not one.error_code:
-            mistakes.append("a failure has no errorCode")
+            yield "a failure has no errorCode"
         if one.status == "SUCCEEDED":
             inside = "/".join([case.job_id, case.path.parent.name])
             try:
                 with self.folder.opened(one.uri or "") as opened, open(os.dup(opened), "rb") as file:
                     found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
                 if not "/".join(self.folder.parts(one.uri or "")).startswith(f"{inside}/"):
-                    mistakes.append(f"resultUri {one.uri!r} is not below the folder of outputPath")
+                    yield f"resultUri {one.uri!r} is not below the folder of outputPath"
                 if messages.checksum(one.checksum or "") != found:
-                    mistakes.append(f"checksum is {one.checksum!r}, but the file has {found}")
+                    yield f"checksum is {one.checksum!r}, but the file has {found}"
             except Exception as error:
-                mistakes.append(f"resultUri {one.uri!r} cannot be read below {self.folder.path}: {error!r}")
-        return mistakes
+                yield f"resultUri {one.uri!r} cannot be read below {self.folder.path}: {error!r}"

@@ -17,7 +17,6 @@ from rowlock.cli.verbs import (
     deadletters,
     enqueue,
     jobs,
-    login,
     migrate,
     queues,
     schedules,
@@ -32,9 +31,7 @@ app = Verbs()
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        from rowlock.client.settings import (
-            __version__,  # imported here: it reads the metadata of the installed packages
-        )
+        from rowlock.client.settings import __version__  # it reads the metadata of the installed packages
 
         print(f"rowlock {__version__}")
         raise typer.Exit
@@ -60,28 +57,19 @@ app.verb("up", "rowlock up --app shop.jobs:app --reload")(up.up)
 app.verb("worker", "rowlock worker --app shop.jobs:app --queues default,mail --processes 2")(worker.worker)
 app.verb("dispatch", "rowlock dispatch --app shop.jobs:app")(worker.dispatch)
 app.verb("serve", "rowlock serve --app shop.jobs:app --port 8321")(serve.serve)
-app.add_typer(bridge.verbs, name="bridge")
 app.verb(
     "enqueue",
     "rowlock enqueue mail.send to=ada@example.com --app shop.jobs:app --wait",
     """rowlock enqueue report --args '{"days": 7}' --delay 2h --app shop.jobs:app""",
 )(enqueue.enqueue)
-app.add_typer(jobs.verbs, name="jobs")
-app.add_typer(queues.verbs, name="queues")
-app.add_typer(batches.verbs, name="batches")
-app.add_typer(sources.verbs, name="sources")
-app.add_typer(schedules.verbs, name="schedules")
-app.add_typer(workers.verbs, name="workers")
-app.add_typer(tokens.verbs, name="tokens")
-app.verb("login-link", "rowlock login-link --read-only", "rowlock login-link --owner ana")(login.login_link)
-app.add_typer(deadletters.verbs, name="deadletters")
-app.add_typer(webhooks.verbs, name="webhooks")
-app.add_typer(alerts.verbs, name="alerts")
+app.verb("login-link", "rowlock login-link --read-only", "rowlock login-link --owner ana")(tokens.login_link)
 app.verb("migrate", "rowlock migrate --check --database postgresql://user@host/db")(migrate.migrate)
 app.verb("stats", "rowlock stats --max-queued 1000 --max-running 5m")(stats.stats)
 app.verb("top")(top.top)
 app.verb("doctor")(doctor.doctor)
 app.verb("bench")(bench.bench)
+for group in (bridge, jobs, queues, batches, sources, schedules, workers, tokens, deadletters, webhooks, alerts):
+    app.add_typer(group.verbs)
 
 
 def run() -> None:

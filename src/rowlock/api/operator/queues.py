@@ -74,7 +74,8 @@ async def list_workers(service: Serving) -> Rows:
     """Workers, living ones first: their slots, what runs in each, and how long ago they were heard of."""
     found = await service.look(workers.workers())
     slots: dict[str, list[dict[str, object]]] = {}
-    for job in sorted(await service.look(running(MOST_RUNNING))):
+    jobs = await service.look(running(MOST_RUNNING))
+    for job in sorted(jobs):
         shown = service.json(job)
         del shown["overdue"]
         slots.setdefault(shown.pop("worker"), []).append(shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 TIMES_SECONDS = 3600.0
+Times = dict[str, dict[str, float | None]]
 _P95 = {"wait_p95": None, "run_p95": None}
 
 
@@ -58,12 +59,12 @@ def stats(
 
     longest = read_duration(max_running, "--max-running")
 
-    async def read(app: Rowlock) -> tuple[Snapshot, Stats, Counts, BridgeNumbers | None]:
+    async def read(app: Rowlock) -> tuple[Snapshot, Stats, dict[str, int], Times, BridgeNumbers | None]:
         store = await app.store()
         now = await store.run(snapshot())
-        return now, await store.run(read_stats(now)), await _counts(store), await _bridge(app)
+        return now, await store.run(read_stats(now)), *await _counts(store), await _bridge(app)
 
-    now, found, counts, bridge = target.look(read)
+    now, found, totals, times, bridge = target.look(read)
     problems = conditions(now)
     limits = [("queued", max_queued), ("running_seconds", longest)]
     rules = [AlertRule(when, when, above) for when, above in limits if above is not None]
@@ -71,9 +72,9 @@ def stats(
     if target.as_json:
         redis = {} if bridge is None else {"redis": record(bridge)}
         wrong = {"unknown_tasks": now.unknown, "problems": data(problems)}
-        show_json({**record(found), **counts._asdict(), **wrong, "alerts": alerts, **redis})
+        show_json({**record(found), "totals": totals, "times": times, **wrong, "alerts": alerts, **redis})
     else:
-        _show(found, counts, LATELY_SECONDS)
+        _show(found, totals, times, LATELY_SECONDS)
         if found_wrong := lines(problems):
             print("", *found_wrong, sep="\n")
         if bridge is not None:
@@ -84,14 +85,9 @@ def stats(
         raise typer.Exit(FAILED)
 
 
-class Counts(NamedTuple):
-    """What the counters have: all that ever ended, and how long the last hour's successes waited and ran."""
-
-    totals: dict[str, int]  # by final state, and attempts by `attempt.` and their outcome
-    times: dict[str, dict[str, float | None]]  # by queue: run_p50, run_p95, wait_p50, wait_p95, in seconds
-
-
-async def _counts(store: Store) -> Counts:
+async def _counts(store: Store) -> tuple[dict[str, int], Times]:
+    """What the counters have: all that ever ended, by final state, and attempts by `attempt.` and their outcome; and
+    how long the last hour's successes waited and ran, by queue: run_p50, run_p95, wait_p50, wait_p95, in seconds."""
     from rowlock.store.read import counters
 
     totals = Counter[str]()
@@ -106,7 +102,7 @@ async def _counts(store: Store) -> Counts:
         }
         for queue, (run, wait) in (await store.run(counters.spread(since))).items()
     }
-    return Counts(totals, times)
+    return totals, times
 
 
 async def _bridge(app: Rowlock) -> BridgeNumbers | None:
@@ -131,10 +127,10 @@ def _show_bridge(found: BridgeNumbers) -> None:
     show(found.streams, ("stream", "group", "lag", "pending"), as_json=False, empty="no consumer groups")
 
 
-def _show(found: Stats, counts: Counts, lately: float) -> None:
+def _show(found: Stats, totals: dict[str, int], times: Times, lately: float) -> None:
     print(f"workers    {found.workers} alive, {counted(found.slots, 'slot')}")
-    if counts.totals:
-        ever = [f"{number} {what.removeprefix('attempt.')}" for what, number in sorted(counts.totals.items())]
+    if totals:
+        ever = [f"{number} {what.removeprefix('attempt.')}" for what, number in sorted(totals.items())]
         print(f"ever       {', '.join(ever)}")
     about = "" if found.finished_exact else " (at least)"
     for state, finished in sorted(found.finished.items()):
@@ -146,7 +142,7 @@ def _show(found: Stats, counts: Counts, lately: float) -> None:
     if not found.exact:
         print("Too many jobs to count them all: the numbers below are lower bounds.")
     print()
-    rows = [{**record(queue), **_P95, **counts.times.get(queue.name, {})} for queue in found.queues]
+    rows = [{**record(queue), **_P95, **times.get(queue.name, {})} for queue in found.queues]
     show(rows, [*queues.COLUMNS, *_P95], as_json=False, empty="no queues")
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from contextlib import suppress
+from typing import Any
 
 from rowlock.cli.kit.output import printable
 from rowlock.core.errors import (
@@ -29,17 +30,13 @@ class NotFound(RowlockError):
 FAILED, BAD_INPUT, NOT_FOUND, REFUSED = 1, 2, 3, 4
 INTERRUPTED = 130  # the exit code that shells report for Ctrl-C
 
-# Exit codes by error class, and where to look for the right name or id; the first class that matches is used.
-CODES: tuple[tuple[type[Exception], int, str], ...] = (
-    (ConfigError, BAD_INPUT, ""),
-    (InvalidArguments, BAD_INPUT, ""),
-    (TaskNotFound, BAD_INPUT, ""),
-    (UnreleasedSchema, BAD_INPUT, ""),
+# Exit codes by error classes, and where to look for the right name or id; the first row that matches is used.
+CODES: tuple[tuple[Any, int, str], ...] = (
+    ((ConfigError, InvalidArguments, TaskNotFound, UnreleasedSchema), BAD_INPUT, ""),
     (JobNotFound, NOT_FOUND, "; see: rowlock jobs list"),
     (BatchNotFound, NOT_FOUND, "; see: rowlock batches list"),
     (ScheduleNotFound, NOT_FOUND, "; see: rowlock schedules list"),
-    (WorkerNotFound, NOT_FOUND, ""),
-    (NotFound, NOT_FOUND, ""),
+    ((WorkerNotFound, NotFound), NOT_FOUND, ""),
     (NotAllowed, REFUSED, ""),
     (RowlockError, FAILED, ""),
 )

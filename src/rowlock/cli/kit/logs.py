@@ -57,7 +57,6 @@ class ToStderr(logging.StreamHandler[Any]):
     """Writes lines to stderr. A line that cannot be written is dropped: logging must not stop a job."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Report the failed write on stderr, if that can still be written to."""
         with suppress(Exception):
             super().handleError(record)
 

@@ -11,11 +11,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any, get_type_hints, overload
+from typing import Annotated, Any, overload
 
 import typer
 
 from rowlock.core.errors import InvalidArguments
+from rowlock.core.jsonable import fields_of
 from rowlock.core.times import parse_duration, parse_moment
 
 AppOption = Annotated[
@@ -59,22 +60,18 @@ def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:
     groups: dict[str, Any] = {
         each.name: each.annotation for each in parameters if dataclasses.is_dataclass(each.annotation)
     }
-    fields = {name: [field.name for field in dataclasses.fields(group)] for name, group in groups.items()}
+    fields = {name: inspect.signature(group, eval_str=True).parameters for name, group in groups.items()}
 
     @functools.wraps(verb)
     def called(**given: Any) -> None:
-        made = {name: group(**{field: given.pop(field) for field in fields[name]}) for name, group in groups.items()}
-        verb(**given, **made)
+        for name, group in groups.items():
+            given[name] = group(**{field: given.pop(field) for field in fields[name]})
+        verb(**given)
 
-    shown = [each.replace(kind=each.KEYWORD_ONLY) for each in parameters if each.name not in groups]
-    for group in groups.values():
-        hints = get_type_hints(group, include_extras=True)
-        shown += [
-            inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
-            )
-            for field in dataclasses.fields(group)
-        ]
+    shown = [each for each in parameters if each.name not in groups]
+    for group_fields in fields.values():
+        shown += group_fields.values()
+    shown = [each.replace(kind=each.KEYWORD_ONLY) for each in shown]
     # Typer builds the command line from these two attributes; `wraps` has copied the undecorated ones.
     called.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in shown}
@@ -83,8 +80,7 @@ def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 def given(options: Any) -> dict[str, Any]:
     """The options of a group that were given; the rest is left to environment, file and defaults."""
-    found = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in fields_of(options).items() if value is not None}
 
 
 @overload

@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -151,8 +152,6 @@ class DataTarget(Target):
 
 
 def run_open(app: Rowlock, work: Callable[[Rowlock], Awaitable[T]]) -> T:
-    """Open this app, do the work, close the app."""
-
     async def opened() -> T:
         async with app:
             return await work(app)
@@ -165,14 +164,12 @@ def load_app(name: str) -> Rowlock:
     from rowlock.app import Rowlock
 
     module_name, _, attribute = name.partition(":")
-    found: Any = _import(module_name, name)
-    module: ModuleType = found
-    for part in (attribute or "app").split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            hint = _apps_in(module, module_name)
-            raise ConfigError(f"--app {name}: {module_name} has no attribute {attribute or 'app'!r}; {hint}") from None
+    module = _import(module_name, name)
+    try:
+        found = attrgetter(attribute or "app")(module)
+    except AttributeError:
+        hint = _apps_in(module, module_name)
+        raise ConfigError(f"--app {name}: {module_name} has no attribute {attribute or 'app'!r}; {hint}") from None
     if not isinstance(found, Rowlock):
         kind = type(found).__name__
         raise ConfigError(f"--app {name}: not a Rowlock app, but of type {kind}; {_apps_in(module, module_name)}")

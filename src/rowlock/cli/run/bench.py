@@ -23,7 +23,7 @@ def bench(
     """Measure jobs per second here. Also the least SQL that a queue needs; uses a temporary database of its own."""
     from rowlock.cli.run.bench_measures import measure
 
-    found = run_async(measure(Target(None, config, database).open().database, MEASURES, jobs, rounds))
+    found = run_async(measure(Target(None, config, database).open().database, jobs, rounds))
     if as_json:
         show_json(found)
         return

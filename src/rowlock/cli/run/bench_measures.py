@@ -10,17 +10,19 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from secrets import token_hex
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from rowlock.app import Rowlock
 from rowlock.core.errors import ConfigError
+from rowlock.store.engine.migrate import connected
 from rowlock.store.engine.store import dialect_of, file_of, redact
 
 PINGS = 100
@@ -38,12 +40,13 @@ MOVE = """WITH gone AS (DELETE FROM raw_jobs WHERE id = ANY($1::bigint[]) RETURN
 
 Add = Callable[[list[str]], Awaitable[None]]  # adds jobs with these arguments, in one commit
 Step = Callable[[list[int]], Awaitable[list[int]]]  # moves these jobs and claims the next
+Speeds = dict[str, list[tuple[float, float]]]  # jobs per second of Rowlock and of bare SQL, by measure
 
 
-async def measure(url: str, names: Iterable[str], jobs: int, rounds: int) -> dict[str, Any]:
-    """Jobs per second of Rowlock and of bare SQL for each measure, and the time until a job is picked up."""
+async def measure(url: str, jobs: int, rounds: int) -> dict[str, Any]:
+    """The speeds of Rowlock and of bare SQL for each measure, and the time until a job is picked up."""
     scratch = _beside_file if dialect_of(url).is_file else _on_server
-    speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    speeds: Speeds = defaultdict(list)
     pickups: list[float] = []
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
@@ -58,10 +61,8 @@ async def measure(url: str, names: Iterable[str], jobs: int, rounds: int) -> dic
     return found | {"pickup_ms": {"p50": median(pickups) * 1000, "p99": p99 * 1000}}
 
 
-async def _round(
-    url: str, add: Add, step: Step, jobs: int, speeds: dict[str, list[tuple[float, float]]]
-) -> list[float]:
-    """Add jobs per second of Rowlock and of bare SQL to `speeds`; returns seconds from an enqueue to its handler."""
+async def _round(url: str, add: Add, step: Step, jobs: int, speeds: Speeds) -> list[float]:
+    """Measure everything once; returns seconds from an enqueue to its handler."""
     app, waits, few = Rowlock(url), list[float](), max(50, jobs // 40)
     every = few + jobs
 
@@ -80,33 +81,32 @@ async def _round(
 
     await app.migrate()
     async with app:
-        ours = few / await _seconds(one_by_one(noop.enqueue))
-        speeds["single"].append((ours, few / await _seconds(one_by_one(lambda: add([ARGS])))))
-        ours = jobs / await _seconds(noop.enqueue_many([{"n": 0}] * jobs))
-        speeds["bulk"].append((ours, jobs / await _seconds(add([ARGS] * jobs))))
+        speeds["single"].append(
+            (await _speed(few, one_by_one(noop.enqueue)), await _speed(few, one_by_one(lambda: add([ARGS]))))
+        )
+        speeds["bulk"].append(
+            (await _speed(jobs, noop.enqueue_many([{"n": 0}] * jobs)), await _speed(jobs, add([ARGS] * jobs)))
+        )
         async with app.worker(pool_size=100) as pool:
-            ours = every / await _seconds(_until(lambda: len(waits) >= every and pool.idle, f"{every} jobs"))
-        speeds["drain"].append((ours, every / await _seconds(drain())))
-        async with app.worker() as pool:
-            await _until(lambda: pool.idle, "an idle worker")
+            ours = await _speed(every, _until(lambda: len(waits) >= every and pool.idle))
             for number in range(every, every + PINGS):
                 await noop.enqueue(n=time.perf_counter())
-                await _until(lambda number=number: len(waits) > number, "a job to be picked up")
+                await _until(lambda number=number: len(waits) > number)
+        speeds["drain"].append((ours, await _speed(every, drain())))
     return waits[every:]
 
 
-async def _seconds(work: Awaitable[Any]) -> float:
+async def _speed(number: int, work: Awaitable[Any]) -> float:
+    """How many of this number of jobs the work takes in a second."""
     began = time.perf_counter()
     await work
-    return time.perf_counter() - began
+    return number / (time.perf_counter() - began)
 
 
-async def _until(reached: Callable[..., bool], what: str, seconds: float = 600) -> None:
-    deadline = time.monotonic() + seconds
-    while not reached():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited for {what} for {seconds:.0f} s")
-        await asyncio.sleep(0.002)
+async def _until(reached: Callable[..., bool]) -> None:
+    async with asyncio.timeout(600):
+        while not reached():
+            await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
@@ -139,9 +139,6 @@ async def _beside_file(url: str) -> AsyncIterator[tuple[str, Add, Step]]:
 async def _on_server(url: str) -> AsyncIterator[tuple[str, Add, Step]]:
     import asyncpg
 
-    from rowlock.store.engine.postgres.connector import dial, place
-    from rowlock.store.engine.postgres.errors import TROUBLE, translate
-
     async def add(args: list[str]) -> None:
         await claiming.execute("INSERT INTO raw_jobs (args) SELECT unnest($1::text[])", args)
 
@@ -151,23 +148,19 @@ async def _on_server(url: str) -> AsyncIterator[tuple[str, Add, Step]]:
         return [row[0] for row in taken]
 
     name = f"rowlock_bench_{token_hex(4)}"
-    try:
-        connection = await dial(url, timeout=10)
-    except TROUBLE as error:
-        raise translate(error, f"cannot open {redact(url)}", place(url)) from error
-    try:
-        await connection.execute(f"CREATE DATABASE {name}")
-        scratch = urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
-        claiming, moving = await asyncpg.connect(scratch), await asyncpg.connect(scratch)
-        await claiming.execute(TABLES.format(serial="bigserial", time="timestamptz"))
-        yield scratch, add, step
-        await claiming.close()
-        await moving.close()
-    except asyncpg.InsufficientPrivilegeError:
-        raise ConfigError(
-            f"{redact(url)}: bench creates a temporary database, and this role lacks CREATEDB; "
-            "give --database with a role that has it (ALTER ROLE … CREATEDB)"
-        ) from None
-    finally:
-        await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        await connection.close()
+    scratch = urlsplit(url)._replace(path=f"/{name}").geturl()
+    async with connected(url, "cannot open") as connection:
+        try:
+            await connection.execute(f"CREATE DATABASE {name}")
+            claiming, moving = await asyncpg.connect(scratch), await asyncpg.connect(scratch)
+            await claiming.execute(TABLES.format(serial="bigserial", time="timestamptz"))
+            yield scratch, add, step
+            await claiming.close()
+            await moving.close()
+        except asyncpg.InsufficientPrivilegeError:
+            raise ConfigError(
+                f"{redact(url)}: bench creates a temporary database, and this role lacks CREATEDB; "
+                "give --database with a role that has it (ALTER ROLE … CREATEDB)"
+            ) from None
+        finally:
+            await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rowlock.bridge")
 
-verbs = Verbs(invoke_without_command=True, no_args_is_help=False)
+verbs = Verbs(name="bridge", invoke_without_command=True, no_args_is_help=False)
 
 
 @verbs.callback()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AsyncExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,12 +41,15 @@ def demo(
     config: ConfigOption = None,
 ) -> None:
     """Run a demo and watch it. Without a name: jobs of every kind; with a name: a sample system."""
+    from tempfile import TemporaryDirectory
+
     from rowlock.store.engine.store import redact
 
     play, goes_on = _load(name, config)
     logging.getLogger("rowlock").addHandler(logging.NullHandler())  # the demo shows what happens
     live = on_terminal() and not once
-    with _database(database) as url:
+    with TemporaryDirectory(prefix="rowlock-demo-") if database is None else nullcontext() as folder:
+        url = database or f"sqlite:///{folder}/demo.db"
         print(f"database   {redact(url)}", flush=True)
         mistakes = run_async(play(url, live))
         _say_what_next(name, redact(url), kept=database is not None)
@@ -107,18 +110,6 @@ async def _show_dashboard(url: str, config: str | None, goes_on: Rowlock | None)
             print(f"           {await app.login_link(scope='operator', base_url=where)}")
             print("           opens it once, within ten minutes; Ctrl-C ends the demo", flush=True)
             await stopper.asked.wait()
-
-
-@contextmanager
-def _database(given: str | None) -> Iterator[str]:
-    """The database that was given, or a temporary file that is deleted after the demo."""
-    if given is not None:
-        yield given
-        return
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="rowlock-demo-") as folder:
-        yield f"sqlite:///{folder}/demo.db"
 
 
 def _say_what_next(name: str, shown_url: str, *, kept: bool) -> None:

@@ -21,8 +21,6 @@ IGNORED = frozenset({"node_modules", "__pycache__"})
 
 
 class Reloader:
-    """Keeps one child process running, and restarts it when a Python file changes."""
-
     def __init__(self, command: Sequence[str], folders: Sequence[Path]) -> None:
         for folder in folders:
             if not folder.is_dir():
@@ -68,7 +66,6 @@ async def end(child: Process) -> None:
 
 
 def snapshot(folders: Sequence[Path]) -> dict[Path, int]:
-    """The modification time of each Python file."""
     found = {}
     for file in (file for folder in folders for file in python_files(folder)):
         with suppress(OSError):  # removed in the meantime

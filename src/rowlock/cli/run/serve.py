@@ -13,7 +13,7 @@ import typer
 from rowlock.cli.kit.logs import LogOptions, configure_logs
 from rowlock.cli.kit.options import given
 from rowlock.cli.kit.target import Target, run_open
-from rowlock.cli.verbs.login import LoginLinkOption, print_link
+from rowlock.cli.verbs.tokens import LoginLinkOption, print_link
 from rowlock.core.errors import API, ConfigError, needs
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ log = logging.getLogger("rowlock.api")
 class ApiOptions:
     host: Annotated[str | None, typer.Option(help="Address of the API [default: 127.0.0.1]")] = None
     port: Annotated[str | None, typer.Option(metavar="N", help="Port of the API [default: 8321]")] = None
-
     login_link: LoginLinkOption = None
 
     def flags(self) -> dict[str, Any]:
@@ -40,14 +39,11 @@ def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
     with needs(*API):
         from rowlock.api.server import run_server
 
-    async def announce(address: tuple[str, int]) -> None:
-        await print_link(app, address, options.login_link)
-
-    run_open(app, lambda app: run_server(app, announce))
+    run_open(app, lambda app: run_server(app, lambda address: print_link(app, address, options.login_link)))
 
 
 @asynccontextmanager
-async def serving_beside(app: Rowlock, asked: bool, login_link: bool | None = False) -> AsyncIterator[None]:
+async def serving_beside(app: Rowlock, asked: bool, login_link: bool | None) -> AsyncIterator[None]:
     """Serve the API while the block runs. If the settings did not ask for it (`asked` is false), a missing package or a
     port in use is only logged, and the worker runs without the API."""
     async with AsyncExitStack() as stack:

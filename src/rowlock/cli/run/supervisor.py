@@ -44,10 +44,8 @@ class Supervisor:
     """Keeps `count` children alive until a stop signal, or until one of them dies too often right after its start.
     `command` gives the command line of the child with this number, from 1."""
 
-    def __init__(
-        self, command: Callable[[int], Sequence[str]], count: int, *, first_delay: float = FIRST_DELAY
-    ) -> None:
-        self._command, self._count, self._first_delay = command, count, first_delay
+    def __init__(self, command: Callable[[int], Sequence[str]], count: int) -> None:
+        self._command, self._count = command, count
         self._living: dict[int, Process] = {}
         self._stopping = asyncio.Event()
         self._service = Notifier()
@@ -97,7 +95,7 @@ class Supervisor:
         return code
 
     async def _pause(self, number: int, code: int, quick: int) -> None:
-        delay = min(LONGEST_DELAY, self._first_delay * 2 ** max(quick - 1, 0))
+        delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** max(quick - 1, 0))
         log.warning("worker process %d ended with code %d; restarting it in %.1f s", number, code, delay)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), delay)

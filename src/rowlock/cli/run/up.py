@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,9 +12,6 @@ from rowlock.cli.kit.target import Target, run_async
 from rowlock.cli.run.bridge import bridging_beside
 from rowlock.cli.run.serve import ApiOptions, serving_beside
 from rowlock.cli.run.worker import Parent, PoolOptions, work
-
-if TYPE_CHECKING:
-    from rowlock.app import Rowlock
 
 
 def up(
@@ -41,11 +36,4 @@ def up(
         raise typer.Exit(run_async(Reloader(same_command("--no-reload"), reload_dir or [Path.cwd()]).run()))
     app = target.open_code("up", pool.flags() | api.flags())
     asked = app.settings.api != ApiSettings()
-    work(app, parent, _beside(app, asked, api.login_link))
-
-
-@asynccontextmanager
-async def _beside(app: Rowlock, asked: bool, login_link: bool | None) -> AsyncIterator[None]:
-    """Run the API, and a bridge if Redis is configured, while the block runs."""
-    async with serving_beside(app, asked, login_link), bridging_beside(app):
-        yield
+    work(app, parent, serving_beside(app, asked, api.login_link), bridging_beside(app))

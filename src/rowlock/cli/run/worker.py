@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -90,9 +91,9 @@ def _supervise(wanted: int, metrics_port: int | None) -> int:
     return run_async(Supervisor(command, wanted).run())
 
 
-def work(app: Rowlock, parent: int | None, beside: AbstractAsyncContextManager[None] | None = None) -> NoReturn:
-    """Run one worker in this process, then end the process. With `beside`, a context that is open while the worker runs
-    (the API, a bridge), the process does everything: it also migrates first and runs a dispatcher."""
+def work(app: Rowlock, parent: int | None, *beside: AbstractAsyncContextManager[None]) -> NoReturn:
+    """Run one worker in this process, then end the process. With contexts `beside` it, open while it runs (the API, a
+    bridge), the process does everything: it also migrates first and runs a dispatcher."""
 
     async def until_it_ends() -> None:
         code = 0
@@ -109,16 +110,18 @@ def work(app: Rowlock, parent: int | None, beside: AbstractAsyncContextManager[N
     raise AssertionError("unreachable")
 
 
-async def _work(app: Rowlock, parent: int | None, beside: AbstractAsyncContextManager[None] | None) -> None:
+async def _work(app: Rowlock, parent: int | None, beside: Sequence[AbstractAsyncContextManager[None]]) -> None:
     import asyncio
 
     from rowlock.worker.lifecycle import run_everything, run_worker
 
-    if beside is not None:
+    if beside:
         await app.migrate()
     watching = asyncio.ensure_future(_stop_with(parent)) if parent else None
-    async with app, beside or nullcontext():
-        await (run_worker if beside is None else run_everything)(app, processes=1)
+    async with app, AsyncExitStack() as stack:
+        for each in beside:
+            await stack.enter_async_context(each)
+        await (run_everything if beside else run_worker)(app, processes=1)
     if watching:
         watching.cancel()
 

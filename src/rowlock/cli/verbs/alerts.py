@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.health.alerts import Alert, Message
 
-verbs = Verbs(help="Look at alerts, test their rules.")
+verbs = Verbs(name="alerts", help="Look at alerts, test their rules.")
 
 COLUMNS = ("state", "rule", "subject", "fired_at", "repeats", "text")
 UNSENT_SHOWN = 100

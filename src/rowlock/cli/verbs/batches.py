@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rowlock.store.batches import BatchRow
     from rowlock.store.read.explain import Explanation
 
-verbs = Verbs(help="Look at batches, cancel them.")
+verbs = Verbs(name="batches", help="Look at batches, cancel them.")
 
 COLUMNS = ("id", "name", "state", "total", "processed", "failed", "owner", "created_at", "finished_at")
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")

@@ -63,20 +63,19 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
     from rowlock.store.jobs import bulk
     from rowlock.store.read import job_rows
 
-    store, verb = await app.store(), bulk.VERBS[request.action]
+    store, verb, dry_run = await app.store(), bulk.VERBS[request.action], request.caution.dry_run
     rows = {job_id: await store.run(job_rows.get(job_id)) for job_id in request.ids}
     fitting = [row.id for row in rows.values() if row is not None and row.state in verb.possible]
     done: dict[str, str] = {}
     failed: bulk.Failed = {}
-    if fitting and not request.caution.dry_run:
+    if fitting and not dry_run:
         done, failed = await bulk.change_some(store, verb.name, fitting, app.keep, actor(), request.tries)
     _say(request, len(fitting), Counter(done.values()), failed)
     code = _complain_of(request, failed)
     for job_id, row in rows.items():
-        if row is not None and row.id in (fitting if request.caution.dry_run else {**done, **failed}):
+        if row is not None and row.id in (fitting if dry_run else {**done, **failed}):
             continue
-        if row is not None and row.id in fitting:
-            row = await store.run(job_rows.get(job_id))  # as the change has met it
+        row = row and await store.run(job_rows.get(job_id))  # as the change has met it
         if row is None:
             complain(f"no job with id {job_id}; see: rowlock jobs list")
             code = NOT_FOUND

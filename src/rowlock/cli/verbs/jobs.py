@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.read.filter import JobFilter
 
-verbs = Verbs(help="Look at jobs, retry them, cancel them.")
+verbs = Verbs(name="jobs", help="Look at jobs, retry them, cancel them.")
 COLUMNS = ("id", "task", "queue", "state", "attempt", "progress", "created_at", "error_code")
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id")]
 JobIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the jobs", show_default=False)]

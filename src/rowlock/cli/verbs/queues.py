@@ -15,7 +15,7 @@ from rowlock.core.errors import InvalidArguments
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
-verbs = Verbs(help="Look at queues, pause, resume and purge them.")
+verbs = Verbs(name="queues", help="Look at queues, pause, resume and purge them.")
 
 COLUMNS = ("name", "queued", "retryable", "running", "waiting", "oldest_ready_seconds", "paused")
 QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,12 +23,10 @@ from rowlock.cli.verbs.enqueue import (
 from rowlock.core.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from rowlock.app import Rowlock
     from rowlock.store.schedules.schedules import ScheduleRow
 
-verbs = Verbs(help="Look at schedules, add, pause and run them.")
+verbs = Verbs(name="schedules", help="Look at schedules, add, pause and run them.")
 
 COLUMNS = ("name", "state", "words", "zone", "task", "last_tick", "last_state", "next")
 SHOWN = ("zone", "task", "args", "missed", "overlap", "origin", "queue", "last_tick", "last_job", "last_state")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,14 +11,14 @@ import typer
 from rowlock.cli.kit.options import LimitOption, Verbs, read_duration
 from rowlock.cli.kit.target import DataTarget
 from rowlock.core.errors import InvalidArguments
+from rowlock.core.sources.admission import UNLIMITED
+from rowlock.core.sources.policy import show_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from rowlock.app import Rowlock
     from rowlock.store.sources.sources import Source
 
-verbs = Verbs(help="Look at sources, limit, pause and resume them.")
+verbs = Verbs(name="sources", help="Look at sources, limit, pause and resume them.")
 
 LIMITS = ("concurrency", "rate", "set_by")
 COLUMNS = ("name", "state", "running", *LIMITS, "failure_streak", "paused_until", "last_failure_at")
@@ -119,11 +121,6 @@ def _value(key: str, text: str) -> Any:
 
 
 def _shown(source: Source) -> dict[str, Any]:
-    from datetime import UTC, datetime
-
-    from rowlock.core.sources.admission import UNLIMITED
-    from rowlock.core.sources.policy import show_rate
-
     def limit(number: int | None) -> int | str | None:
         return "unlimited" if number == UNLIMITED else number
 

@@ -9,7 +9,7 @@ import typer
 from rowlock.cli.kit.options import LimitOption, Verbs, read_duration
 from rowlock.cli.kit.target import DataTarget
 
-verbs = Verbs(help="Create and list the secrets that sign webhooks.")
+verbs = Verbs(name="webhooks", help="Create and list the secrets that sign webhooks.")
 secret_verbs = Verbs(help="Create and list secrets, one per owner.")
 verbs.add_typer(secret_verbs, name="secret")
 

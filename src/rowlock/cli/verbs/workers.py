@@ -12,7 +12,7 @@ from rowlock.cli.kit.target import DataTarget
 if TYPE_CHECKING:
     from rowlock.store.workers import StopHow
 
-verbs = Verbs(help="Look at workers, and ask them to end.")
+verbs = Verbs(name="workers", help="Look at workers, and ask them to end.")
 
 COLUMNS = ("id", "alive", "queues", "pool_size", "running", "version", "started_at", "seen_at", "stop_requested")
 WorkerId = Annotated[str, typer.Argument(metavar="ID", help="The worker's id, as `workers list` prints it")]
