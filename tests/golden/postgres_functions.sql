@@ -98,9 +98,12 @@ $function$
 
 CREATE OR REPLACE FUNCTION rowlock._cancelled(j rowlock.jobs_live, code text, message text)
 RETURNS rowlock._step
-LANGUAGE sql IMMUTABLE
+LANGUAGE plpgsql IMMUTABLE SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
-SELECT CAST(ROW(j.id, j.lease_token, 'cancelled', 'cancelled', 0, code, message, 0, 0, 0, NULL, NULL, j.attempt, j.locked_by, j.locked_at, j.source, coalesce(j.source_epoch, 0), j.batch_id, j.unique_mode, NULL) AS rowlock._step) $function$
+BEGIN
+RETURN CAST(ROW(j.id, j.lease_token, 'cancelled', 'cancelled', 0, code, message, 0, 0, 0, NULL, NULL, j.attempt, j.locked_by, j.locked_at, j.source, coalesce(j.source_epoch, 0), j.batch_id, j.unique_mode, NULL) AS rowlock._step);
+END;
+$function$
 -- execute: owner only
 
 CREATE OR REPLACE FUNCTION rowlock._check_task(doing text, task text)
@@ -1322,18 +1325,21 @@ RETURNS void
 LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE at timestamptz := rowlock._clock();
-BEGIN
+names text[] := ARRAY(SELECT x.name
+FROM rowlock.sources x
+WHERE x.name = ANY (ARRAY(SELECT t.source
+FROM unnest(steps) t
+WHERE t.source IS NOT NULL)) AND (x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second')
+ORDER BY x.name FOR
+UPDATE);
+BEGIN IF cardinality(names) = 0 THEN
+RETURN;
+END IF;
 UPDATE rowlock.sources x SET failure_streak = 0, refusals = 0, last_success_at = at, epoch = x.epoch + CASE WHEN x.opened_at IS NULL THEN 0
 ELSE 1 END, paused_until = CASE WHEN x.opened_at IS NULL OR x.paused_until > at THEN x.paused_until END, opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
-WHERE x.name = ANY (ARRAY(SELECT l.name
-FROM rowlock.sources l
-WHERE l.name = ANY (ARRAY(SELECT t.source
+WHERE x.name = ANY (names) AND EXISTS (SELECT 1
 FROM unnest(steps) t
-WHERE t.source IS NOT NULL)) AND EXISTS (SELECT 1
-FROM unnest(steps) t
-WHERE t.source = l.name AND t.source_epoch = l.epoch) AND (l.failure_streak > 0 OR l.refusals > 0 OR l.opened_at IS NOT NULL OR l.last_success_at IS NULL OR l.last_success_at <= at - interval '1 second')
-ORDER BY l.name FOR
-UPDATE));
+WHERE t.source = x.name AND t.source_epoch = x.epoch);
 END;
 $function$
 -- execute: owner only

@@ -437,16 +437,18 @@ BEGIN
 END;
 $$;
 
--- The step of a job that ends as cancelled. No SET search_path, so that it can be inlined.
+-- The step of a job that ends as cancelled.
 CREATE OR REPLACE FUNCTION rowlock._cancelled(j rowlock.jobs_live, code text, message text) RETURNS rowlock._step
-LANGUAGE sql IMMUTABLE AS $$
-    SELECT CAST(ROW(
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN CAST(ROW(
         j.id, j.lease_token, 'cancelled', 'cancelled', 0, code, message, 0, 0, 0, NULL, NULL, j.attempt, j.locked_by,
-        j.locked_at, j.source, coalesce(j.source_epoch, 0), j.batch_id, j.unique_mode, NULL) AS rowlock._step)
+        j.locked_at, j.source, coalesce(j.source_epoch, 0), j.batch_id, j.unique_mode, NULL) AS rowlock._step);
+END;
 $$;
 
--- Move jobs that did not succeed, and that the caller has locked, to jobs_finished, then update their keys and batches. store/jobs/settle.py:
--- finish.
+-- Move jobs that did not succeed, and that the caller has locked, to jobs_finished, then update their keys and batches.
+-- store/jobs/settle.py: finish.
 CREATE OR REPLACE FUNCTION rowlock._finish(steps rowlock._step[], by_holder boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -764,22 +766,26 @@ $$;
 CREATE OR REPLACE FUNCTION rowlock._tell_success(steps rowlock._step[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    at timestamptz := rowlock._clock();
+    at    timestamptz := rowlock._clock();
+    names text[] := ARRAY(
+        SELECT x.name FROM rowlock.sources x
+        WHERE x.name = ANY (ARRAY(SELECT t.source FROM unnest(steps) t WHERE t.source IS NOT NULL))
+          AND (x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL
+               OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second')
+        ORDER BY x.name
+        FOR UPDATE);
 BEGIN
+    IF cardinality(names) = 0 THEN
+        RETURN;
+    END IF;
     UPDATE rowlock.sources x
     SET failure_streak = 0, refusals = 0, last_success_at = at,
         epoch = x.epoch + CASE WHEN x.opened_at IS NULL THEN 0 ELSE 1 END,
         -- A pause that isn't over was made meanwhile, by an operator or the source, and stays.
         paused_until = CASE WHEN x.opened_at IS NULL OR x.paused_until > at THEN x.paused_until END,
         opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
-    WHERE x.name = ANY (ARRAY(
-        SELECT l.name FROM rowlock.sources l
-        WHERE l.name = ANY (ARRAY(SELECT t.source FROM unnest(steps) t WHERE t.source IS NOT NULL))
-          AND EXISTS (SELECT 1 FROM unnest(steps) t WHERE t.source = l.name AND t.source_epoch = l.epoch)
-          AND (l.failure_streak > 0 OR l.refusals > 0 OR l.opened_at IS NOT NULL
-               OR l.last_success_at IS NULL OR l.last_success_at <= at - interval '1 second')
-        ORDER BY l.name
-        FOR UPDATE));
+    WHERE x.name = ANY (names)
+      AND EXISTS (SELECT 1 FROM unnest(steps) t WHERE t.source = x.name AND t.source_epoch = x.epoch);
 END;
 $$;
 
