@@ -96,6 +96,16 @@ END;
 $function$
 -- execute: owner only
 
+CREATE OR REPLACE FUNCTION rowlock._cancelled(j rowlock.jobs_live, code text, message text)
+RETURNS rowlock._step
+LANGUAGE plpgsql IMMUTABLE SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+BEGIN
+RETURN CAST(ROW(j.id, j.lease_token, 'cancelled', 'cancelled', 0, code, message, 0, 0, 0, NULL, NULL, j.attempt, j.locked_by, j.locked_at, j.source, coalesce(j.source_epoch, 0), j.batch_id, j.unique_mode, NULL) AS rowlock._step);
+END;
+$function$
+-- execute: owner only
+
 CREATE OR REPLACE FUNCTION rowlock._check_task(doing text, task text)
 RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path TO 'pg_catalog', 'pg_temp'
@@ -154,32 +164,12 @@ CREATE OR REPLACE FUNCTION rowlock._decide(j rowlock.jobs_live, e rowlock._endin
 RETURNS rowlock._step
 LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
-DECLARE s rowlock._step;
-draw double precision := CASE WHEN e.outcome <> 'succeeded' THEN rowlock._draw() END;
+DECLARE s rowlock._step := rowlock._cancelled(j, e.error_code, e.error_message);
+draw double precision := rowlock._draw();
 used integer := j.attempt - j.releases - j.losses;
 cancel boolean := j.cancel_requested_at IS NOT NULL;
-BEGIN s.id := j.id;
-s.token := e.token;
-s.outcome := e.outcome;
-s.delay := 0;
-s.released := 0;
-s.lost := 0;
-s.convicted := 0;
-s.error_code := e.error_code;
-s.error_message := e.error_message;
-s.attempt := j.attempt;
-s.worker := j.locked_by;
-s.locked_at := j.locked_at;
-s.source := j.source;
-s.source_epoch := coalesce(j.source_epoch, 0);
-s.batch_id := j.batch_id;
-s.unique_mode := j.unique_mode;
-CASE e.outcome WHEN 'succeeded' THEN s.state := 'succeeded';
-s.result := e.result;
-s.result_uri := coalesce(e.result_uri, j.result_uri);
-s.result_checksum := CASE WHEN e.result_uri IS NULL THEN j.result_checksum
-ELSE e.result_checksum END;
-WHEN 'failed', 'timed_out' THEN s.fault := e.fault;
+BEGIN s.outcome := e.outcome;
+CASE e.outcome WHEN 'failed', 'timed_out' THEN s.fault := e.fault;
 s.retry_after := e.retry_after;
 IF e.permanent OR used >= j.max_attempts THEN s.state := 'dead';
 ELSE s.state := 'retryable';
@@ -189,9 +179,7 @@ END IF;
 WHEN 'released' THEN s.state := 'queued';
 s.delay := e.after;
 s.released := 1;
-WHEN 'cancelled' THEN s.state := 'cancelled';
-s.error_code := 'CANCELLED';
-s.error_message := NULL;
+WHEN 'cancelled' THEN s := rowlock._cancelled(j, 'CANCELLED', NULL);
 WHEN 'lost' THEN s.lost := 1;
 s.convicted := CAST(by_holder AS integer);
 s.error_code := CASE WHEN by_holder THEN 'CHILD_DIED'
@@ -207,18 +195,9 @@ ELSE s.state := 'retryable';
 s.delay := draw * power(2, least(j.losses_in_row, 6));
 END IF;
 END CASE;
-IF cancel AND s.state IN ('queued', 'retryable') THEN s.state := 'cancelled';
-s.outcome := 'cancelled';
-s.delay := 0;
-s.error_code := 'CANCELLED';
-s.error_message := NULL;
-s.released := 0;
-s.lost := 0;
-s.convicted := 0;
-s.fault := NULL;
-s.retry_after := NULL;
+IF cancel AND s.state IN ('queued', 'retryable') THEN s := rowlock._cancelled(j, 'CANCELLED', NULL);
 END IF;
-s.follow_up := CASE s.state WHEN 'succeeded' THEN j.on_success WHEN 'dead' THEN j.on_dead END;
+s.follow_up := CASE WHEN s.state = 'dead' THEN j.on_dead END;
 RETURN s;
 END;
 $function$
@@ -326,11 +305,11 @@ BEGIN IF cardinality(ids) = 0 THEN
 RETURN 0;
 ELSIF what = 'lease' THEN
 RETURN (SELECT count(*)
-FROM rowlock._settle(ARRAY(SELECT CAST(ROW(1, j.id, j.lease_token, 'lost', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS rowlock._ending)
+FROM rowlock._settle(ARRAY(SELECT CAST(ROW(1, j.id, j.lease_token, 'lost', NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS rowlock._ending)
 FROM rowlock.jobs_live j
 WHERE j.id = ANY (ids)), FALSE) s
 WHERE s.answer = 'applied');
-ELSIF what = 'start' THEN steps := ARRAY(SELECT rowlock._plain_end(j, 'EXPIRED', 'not started before expires_at')
+ELSIF what = 'start' THEN steps := ARRAY(SELECT rowlock._cancelled(j, 'EXPIRED', 'not started before expires_at')
 FROM rowlock.jobs_live j
 WHERE j.id = ANY (ids));
 PERFORM rowlock._finish(steps, FALSE);
@@ -467,17 +446,16 @@ AS $function$
 DECLARE at timestamptz := rowlock._clock();
 ids uuid[] := ARRAY(SELECT s.id
 FROM unnest(steps) s);
-BEGIN WITH gone AS (DELETE
+BEGIN IF cardinality(ids) = 0 THEN
+RETURN;
+END IF;
+WITH gone AS (DELETE
 FROM rowlock.jobs_live j
 WHERE j.id = ANY (ids)
 RETURNING j.*)
-INSERT INTO rowlock.jobs_finished (id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick, unique_key, unique_mode, attempt, max_attempts, releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token, cancel_requested_at, progress, phase, message, result, result_uri, result_checksum, error_code, error_message, on_success, on_dead, on_lost, keep_seconds, last_worker, traceparent, parent_id, created_at, started_at, finished_at, updated_at, drop_on)
+INSERT INTO rowlock.jobs_finished (id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick, unique_key, unique_mode, attempt, max_attempts, releases, losses, convictions, backoff, timeout_seconds, run_after, expires_at, settled_token, cancel_requested_at, progress, phase, message, result_uri, result_checksum, error_code, error_message, on_success, on_dead, on_lost, keep_seconds, last_worker, traceparent, parent_id, created_at, started_at, finished_at, updated_at, drop_on)
 SELECT g.id, g.task, g.queue, s.state, g.priority, g.args, g.owner, g.source, g.tags, g.batch_id, g.schedule_id, g.tick, g.unique_key, g.unique_mode, g.attempt, g.max_attempts, g.releases + s.released, g.losses + s.lost, g.convictions + s.convicted, g.backoff, g.timeout_seconds, g.run_after, g.expires_at, CASE WHEN by_holder THEN g.lease_token
-ELSE g.settled_token END, g.cancel_requested_at, CASE WHEN s.state = 'succeeded' THEN 100
-ELSE g.progress END, g.phase, g.message, s.result, CASE WHEN s.state = 'succeeded' THEN s.result_uri
-ELSE g.result_uri END, CASE WHEN s.state = 'succeeded' THEN s.result_checksum
-ELSE g.result_checksum END, s.error_code, s.error_message, g.on_success, g.on_dead, g.on_lost, g.keep_seconds, g.locked_by, g.traceparent, g.parent_id, g.created_at, g.started_at, at, at, CAST((at + least(greatest(coalesce(g.keep_seconds, CASE WHEN s.state = 'succeeded' THEN 604800
-ELSE 2592000 END), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC' AS date) + 1
+ELSE g.settled_token END, g.cancel_requested_at, g.progress, g.phase, g.message, g.result_uri, g.result_checksum, s.error_code, s.error_message, g.on_success, g.on_dead, g.on_lost, g.keep_seconds, g.locked_by, g.traceparent, g.parent_id, g.created_at, g.started_at, at, at, CAST((at + least(greatest(coalesce(g.keep_seconds, 2592000), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC' AS date) + 1
 FROM gone g JOIN unnest(steps) s ON s.id = g.id;
 PERFORM rowlock._tell_end(steps);
 END;
@@ -793,6 +771,7 @@ value jsonb;
 kind text;
 plain text;
 number numeric;
+fits boolean;
 wanted text;
 BEGIN IF jsonb_typeof(given) IS DISTINCT
 FROM 'object' THEN
@@ -804,46 +783,45 @@ FROM jsonb_each(given) LOOP CONTINUE WHEN value = 'null';
 kind := jsonb_typeof(value);
 plain := CASE WHEN kind = 'string' THEN value #>> '{}' END;
 number := CASE WHEN kind = 'number' THEN CAST(value #>> '{}' AS numeric) END;
-wanted := NULL;
-CASE option WHEN 'queue', 'owner' THEN IF NOT rowlock._is_name(plain) THEN wanted := 'a string of 1–200 characters without control characters';
-END IF;
-WHEN 'priority' THEN IF number IS NULL OR number <> trunc(number) OR number NOT BETWEEN -100 AND 100 THEN wanted := 'a whole number from -100 (first) to 100';
-END IF;
-WHEN 'max_attempts' THEN IF number IS NULL OR number <> trunc(number) OR number NOT BETWEEN 1 AND 1000000 THEN wanted := 'a whole number from 1 to 1000000';
-END IF;
-WHEN 'timeout_seconds', 'keep_seconds', 'delay', 'window' THEN IF number IS NULL OR number NOT BETWEEN 0 AND 3200000000 THEN wanted := 'a number of seconds from 0 to 3200000000 (100 years)';
-END IF;
+fits := TRUE;
+CASE option WHEN 'queue', 'owner' THEN fits := rowlock._is_name(plain);
+wanted := 'a string of 1–200 characters without control characters';
+WHEN 'priority' THEN fits := number = trunc(number) AND number BETWEEN -100 AND 100;
+wanted := 'a whole number from -100 (first) to 100';
+WHEN 'max_attempts' THEN fits := number = trunc(number) AND number BETWEEN 1 AND 1000000;
+wanted := 'a whole number from 1 to 1000000';
+WHEN 'timeout_seconds', 'keep_seconds', 'delay', 'window' THEN fits := number BETWEEN 0 AND 3200000000;
+wanted := 'a number of seconds from 0 to 3200000000 (100 years)';
 WHEN 'backoff' THEN value := rowlock._backoff(value);
-IF value IS NULL THEN value := given -> option;
+fits := value IS NOT NULL;
 wanted := 'like {"kind": "fixed", "base": 60} or {"kind": "exponential", "base": 10, "cap": 86400,' ' "factor": 2}, in seconds up to 100 years and with a factor from 1 to 100';
-END IF;
-WHEN 'source' THEN IF NOT rowlock._is_source(plain) THEN wanted := 'named like api:ebay or domain:example.com';
-END IF;
+WHEN 'source' THEN fits := rowlock._is_source(plain);
+wanted := 'named like api:ebay or domain:example.com';
 WHEN 'on_success', 'on_dead' THEN value := rowlock._follow_up(doing, option, value);
-WHEN 'on_lost' THEN IF plain IS NULL OR plain NOT IN ('retry', 'dead') THEN wanted := '"retry" or "dead"';
-END IF;
-CONTINUE WHEN plain = 'retry';
-WHEN 'tags' THEN IF kind <> 'array' OR EXISTS (SELECT 1
+WHEN 'on_lost' THEN CONTINUE WHEN plain = 'retry';
+fits := plain = 'dead';
+wanted := '"retry" or "dead"';
+WHEN 'tags' THEN CONTINUE WHEN value = '[]';
+fits := kind = 'array' AND NOT EXISTS (SELECT 1
 FROM jsonb_array_elements(CASE WHEN kind = 'array' THEN value
 ELSE '[]' END) one
-WHERE jsonb_typeof(one) <> 'string' OR NOT rowlock._is_name(one #>> '{}')) THEN wanted := 'a list of strings of 1–200 characters without control characters';
-END IF;
-CONTINUE WHEN value = '[]';
-WHEN 'batch_id' THEN IF rowlock._uuid(plain) IS NULL THEN wanted := 'the id of a batch, a UUID';
-END IF;
-WHEN 'parent_id' THEN IF rowlock._uuid(plain) IS NULL THEN wanted := 'the id of the job that makes it, a UUID';
-END IF;
-WHEN 'unique' THEN IF plain IS NULL OR plain NOT IN ('until_done', 'while_queued', 'forever', 'window') THEN wanted := '"until_done", "while_queued", "forever", or "window" together with "window": seconds';
-END IF;
-WHEN 'run_after', 'expires_at' THEN IF rowlock._moment(plain) IS NULL THEN wanted := 'a time with its zone in the years from 1970 to 2199, like "2031-05-01T12:00:00Z"';
-END IF;
-WHEN 'traceparent' THEN IF coalesce(plain !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$', TRUE) THEN wanted := 'a W3C traceparent, like "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"';
-END IF;
+WHERE jsonb_typeof(one) <> 'string' OR NOT rowlock._is_name(one #>> '{}'));
+wanted := 'a list of strings of 1–200 characters without control characters';
+WHEN 'batch_id' THEN fits := rowlock._uuid(plain) IS NOT NULL;
+wanted := 'the id of a batch, a UUID';
+WHEN 'parent_id' THEN fits := rowlock._uuid(plain) IS NOT NULL;
+wanted := 'the id of the job that makes it, a UUID';
+WHEN 'unique' THEN fits := plain IN ('until_done', 'while_queued', 'forever', 'window');
+wanted := '"until_done", "while_queued", "forever", or "window" together with "window": seconds';
+WHEN 'run_after', 'expires_at' THEN fits := rowlock._moment(plain) IS NOT NULL;
+wanted := 'a time with its zone in the years from 1970 to 2199, like "2031-05-01T12:00:00Z"';
+WHEN 'traceparent' THEN fits := plain ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$';
+wanted := 'a W3C traceparent, like "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"';
 ELSE
 PERFORM rowlock._refuse(format('%s: no option %s', doing, quote_ident(option)), 'There are queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead,' ' on_lost, keep_seconds, owner, tags, batch_id, unique, window, delay, run_after, expires_at, traceparent, parent_id; for' ' one job also key, job_id and under.', 'RL002');
 END CASE;
-IF wanted IS NOT NULL THEN
-PERFORM rowlock._refuse(format('%s: %s must be %s; not %s', doing, option, wanted, rowlock._shown(CAST(value AS text))), 'See the options of rowlock.enqueue in the reference of the SQL functions.');
+IF fits IS NOT TRUE THEN
+PERFORM rowlock._refuse(format('%s: %s must be %s; not %s', doing, option, wanted, rowlock._shown(CAST(given -> option AS text))), 'See the options of rowlock.enqueue in the reference of the SQL functions.');
 END IF;
 kept := kept || jsonb_build_object(option, value);
 END LOOP;
@@ -854,26 +832,6 @@ IF coalesce(kept ->> 'unique' = 'window', FALSE) <> (coalesce(CAST(kept ->> 'win
 PERFORM rowlock._refuse(format('%s: unique "window" and the option window belong together', doing), 'Give {"unique": "window", "window": seconds}, with more than 0 seconds.');
 END IF;
 RETURN kept;
-END;
-$function$
--- execute: owner only
-
-CREATE OR REPLACE FUNCTION rowlock._plain_end(j rowlock.jobs_live, code text, message text)
-RETURNS rowlock._step
-LANGUAGE plpgsql IMMUTABLE SET search_path TO 'pg_catalog', 'pg_temp'
-AS $function$
-DECLARE s rowlock._step;
-BEGIN s.id := j.id;
-s.state := 'cancelled';
-s.outcome := 'cancelled';
-s.error_code := code;
-s.error_message := message;
-s.released := 0;
-s.lost := 0;
-s.convicted := 0;
-s.batch_id := j.batch_id;
-s.unique_mode := j.unique_mode;
-RETURN s;
 END;
 $function$
 -- execute: owner only
@@ -897,19 +855,18 @@ RETURNS integer
 LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE at timestamptz := rowlock._clock();
-ids uuid[];
-BEGIN ids := ARRAY(SELECT j.id
+promoted integer;
+BEGIN
+UPDATE rowlock.jobs_live l SET ready = TRUE, updated_at = at
+WHERE l.id = ANY (ARRAY(SELECT j.id
 FROM rowlock.jobs_live j
 WHERE NOT j.ready AND j.state <> 'running' AND j.run_after <= at AND (SELECT 1
 FROM rowlock.set_aside a
 WHERE a.id = j.id AND coalesce(a.again_at > at, TRUE)) IS NULL
 ORDER BY j.run_after LIMIT n FOR
-UPDATE SKIP LOCKED);
-IF cardinality(ids) > 0 THEN
-UPDATE rowlock.jobs_live j SET ready = TRUE, updated_at = at
-WHERE j.id = ANY (ids);
-END IF;
-RETURN cardinality(ids);
+UPDATE SKIP LOCKED));
+GET DIAGNOSTICS promoted = ROW_COUNT;
+RETURN promoted;
 END;
 $function$
 -- execute: owner only
@@ -1057,7 +1014,7 @@ LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$ #variable_conflict use_column
 DECLARE at timestamptz := rowlock._clock();
 steps rowlock._step[];
-part rowlock._step[];
+back rowlock._step[];
 BEGIN steps := ARRAY(SELECT rowlock._decide(held.j, e.e, by_holder)
 FROM (SELECT DISTINCT ON (u.job_id, u.token) CAST(u AS rowlock._ending) AS e
 FROM unnest(ends) u
@@ -1070,33 +1027,26 @@ IF cardinality(steps) > 0 THEN
 INSERT INTO rowlock.attempts (job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message)
 SELECT s.id, s.attempt, s.outcome, s.worker, s.locked_at, at, s.error_code, s.error_message
 FROM unnest(steps) s
-WHERE s.outcome <> 'succeeded' AND s.attempt > 0
+WHERE s.attempt > 0
 ON CONFLICT (job_id, attempt) DO NOTHING;
-part := ARRAY(SELECT s
+back := ARRAY(SELECT s
 FROM unnest(steps) s
 WHERE s.state IN ('queued', 'retryable'));
-IF cardinality(part) > 0 THEN
+IF cardinality(back) > 0 THEN
 UPDATE rowlock.jobs_live j SET state = s.state, ready = s.delay <= 0, run_after = at + s.delay * interval '1 second', releases = j.releases + s.released, losses = j.losses + s.lost, convictions = j.convictions + s.convicted, losses_in_row = CASE WHEN s.lost > 0 THEN j.losses_in_row + 1
 ELSE 0 END, probation = CASE WHEN s.lost = 0 THEN greatest(j.probation - 1, 0) WHEN j.losses_in_row > 0 THEN j.probation WHEN j.probation > 0 THEN 200
 ELSE 100 END, sigterms_in_row = CASE WHEN s.lost > 0 THEN j.sigterms_in_row
 ELSE 0 END, disconnects_in_row = CASE WHEN s.lost > 0 THEN j.disconnects_in_row
 ELSE 0 END, error_code = s.error_code, error_message = s.error_message, settled_token = CASE WHEN by_holder THEN j.lease_token
 ELSE j.settled_token END, lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL, published = NULL, progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = at
-FROM unnest(part) s
-WHERE j.id = s.id AND j.id = ANY (ARRAY(SELECT p.id
-FROM unnest(part) p));
+FROM unnest(back) s
+WHERE j.id = s.id AND j.id = ANY (ARRAY(SELECT b.id
+FROM unnest(back) b));
 END IF;
-part := ARRAY(SELECT s
+PERFORM rowlock._finish(ARRAY(SELECT s
 FROM unnest(steps) s
-WHERE s.state NOT IN ('queued', 'retryable'));
-IF cardinality(part) > 0 THEN
-PERFORM rowlock._finish(part, by_holder);
-END IF;
-IF EXISTS (SELECT 1
-FROM unnest(steps) s
-WHERE s.source IS NOT NULL AND (s.state = 'succeeded' OR s.fault IS NOT NULL OR s.retry_after IS NOT NULL)) THEN
-PERFORM rowlock._tell_sources(steps);
-END IF;
+WHERE s.state NOT IN ('queued', 'retryable')), by_holder);
+PERFORM rowlock._tell_failures(steps);
 END IF;
 RETURN QUERY
 SELECT e.job_id, CASE WHEN s.id IS NOT NULL THEN 'applied'
@@ -1127,13 +1077,10 @@ FROM rowlock.tallies
 WHERE ctid = ANY (ARRAY(SELECT y.ctid
 FROM rowlock.tallies y LIMIT n FOR
 UPDATE SKIP LOCKED))
-RETURNING *), minutes AS (INSERT INTO rowlock.rollups AS r
-SELECT 60, t.at, t.queue, t.task, t.what, t.run_bucket, t.wait_bucket, sum(t.number), sum(t.run_seconds), sum(t.wait_seconds)
-FROM taken t GROUP BY t.at, t.queue, t.task, t.what, t.run_bucket, t.wait_bucket
-ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO
-UPDATE SET number = r.number + excluded.number, run_seconds = r.run_seconds + excluded.run_seconds, wait_seconds = r.wait_seconds + excluded.wait_seconds), hours AS (INSERT INTO rowlock.rollups AS r
-SELECT 3600, date_bin('1 hour', t.at, '2000-01-01Z'), t.queue, t.task, t.what, t.run_bucket, t.wait_bucket, sum(t.number), sum(t.run_seconds), sum(t.wait_seconds)
-FROM taken t GROUP BY 2, t.queue, t.task, t.what, t.run_bucket, t.wait_bucket
+RETURNING *), minutes_and_hours AS (INSERT INTO rowlock.rollups AS r
+SELECT p.seconds, date_bin(p.seconds * interval '1 second', t.at, '2000-01-01Z') AS began, t.queue, t.task, t.what, t.run_bucket, t.wait_bucket, sum(t.number), sum(t.run_seconds), sum(t.wait_seconds)
+FROM taken t
+CROSS JOIN (VALUES (60), (3600)) AS p (seconds) GROUP BY p.seconds, began, t.queue, t.task, t.what, t.run_bucket, t.wait_bucket
 ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO
 UPDATE SET number = r.number + excluded.number, run_seconds = r.run_seconds + excluded.run_seconds, wait_seconds = r.wait_seconds + excluded.wait_seconds), totals AS (INSERT INTO rowlock.counters AS c
 SELECT t.queue, t.task, t.what, t.run_bucket, t.wait_bucket, sum(t.number), sum(t.run_seconds), sum(t.wait_seconds)
@@ -1279,28 +1226,20 @@ RETURNS void
 LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE at timestamptz := rowlock._clock();
-ids uuid[];
+ids uuid[] := ARRAY(SELECT s.id
+FROM unnest(steps) s
+WHERE s.unique_mode IS NOT NULL);
+batches uuid[] := ARRAY(SELECT DISTINCT s.batch_id
+FROM unnest(steps) s
+WHERE s.batch_id IS NOT NULL);
 one rowlock._step;
-told record;
-BEGIN ids := ARRAY(SELECT s.id
-FROM unnest(steps) s
-WHERE s.unique_mode IS NOT NULL AND s.state = 'succeeded');
-IF cardinality(ids) > 0 THEN
+job rowlock.jobs_finished;
+BEGIN IF cardinality(ids) > 0 THEN
 DELETE
 FROM rowlock.job_keys k
-WHERE k.job_id = ANY (ids) AND k.mode IN ('until_done', 'while_queued');
+WHERE k.job_id = ANY (ids) AND (k.mode IN ('until_done', 'while_queued') OR k.mode = 'forever' AND steps[1].state <> 'succeeded');
 END IF;
-ids := ARRAY(SELECT s.id
-FROM unnest(steps) s
-WHERE s.unique_mode IS NOT NULL AND s.state <> 'succeeded');
-IF cardinality(ids) > 0 THEN
-DELETE
-FROM rowlock.job_keys k
-WHERE k.job_id = ANY (ids) AND k.mode IN ('until_done', 'while_queued', 'forever');
-END IF;
-IF EXISTS (SELECT 1
-FROM unnest(steps) s
-WHERE s.batch_id IS NOT NULL) THEN
+IF cardinality(batches) > 0 THEN
 INSERT INTO rowlock.batch_counts (batch_id, shard, processed, failed, cancelled, expired, last_error, last_error_at)
 SELECT c.batch_id, pg_backend_pid() % 16, count(*), count(*) FILTER (WHERE c.failed), count(*) FILTER (WHERE c.state = 'cancelled' AND NOT c.expired), count(*) FILTER (WHERE c.expired), (array_agg(c.error
 ORDER BY c.nth DESC) FILTER (WHERE c.failed AND c.error IS NOT NULL))[1], CASE WHEN bool_or(c.failed AND c.error IS NOT NULL) THEN at END
@@ -1312,84 +1251,59 @@ ON CONFLICT (batch_id, shard) DO
 UPDATE SET processed = batch_counts.processed + excluded.processed, failed = batch_counts.failed + excluded.failed, cancelled = batch_counts.cancelled + excluded.cancelled, expired = batch_counts.expired + excluded.expired, last_error = coalesce(excluded.last_error, batch_counts.last_error), last_error_at = coalesce(excluded.last_error_at, batch_counts.last_error_at);
 END IF;
 FOREACH one IN ARRAY steps LOOP CONTINUE WHEN one.follow_up IS NULL;
-SELECT f.task, f.owner, f.args, f.traceparent INTO told
+SELECT f.* INTO job
 FROM rowlock.jobs_finished f
 WHERE f.id = one.id;
-PERFORM rowlock._add_follow_up(one.follow_up, jsonb_build_object('owner', told.owner, 'traceparent', told.traceparent, 'parent_id', one.id), json_build_object('finished', json_build_object('job_id', one.id, 'task', told.task, 'owner', told.owner, 'state', one.state, 'attempt', one.attempt, 'args', told.args, 'result', one.result, 'error_code', one.error_code, 'error_message', one.error_message)), format('job %s', one.id));
+PERFORM rowlock._add_follow_up(one.follow_up, jsonb_build_object('owner', job.owner, 'traceparent', job.traceparent, 'parent_id', job.id), json_build_object('finished', json_build_object('job_id', job.id, 'task', job.task, 'owner', job.owner, 'state', job.state, 'attempt', job.attempt, 'args', job.args, 'result', job.result, 'error_code', job.error_code, 'error_message', job.error_message)), format('job %s', job.id));
 END LOOP;
-IF EXISTS (SELECT 1
-FROM unnest(steps) s
-WHERE s.batch_id IS NOT NULL) THEN
-PERFORM rowlock._end_batches(ARRAY(SELECT DISTINCT s.batch_id
-FROM unnest(steps) s
-WHERE s.batch_id IS NOT NULL));
+IF cardinality(batches) > 0 THEN
+PERFORM rowlock._end_batches(batches);
 END IF;
 END;
 $function$
 -- execute: owner only
 
-CREATE OR REPLACE FUNCTION rowlock._tell_sources(steps rowlock._step[])
+CREATE OR REPLACE FUNCTION rowlock._tell_failures(steps rowlock._step[])
 RETURNS void
 LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE at timestamptz := rowlock._clock();
-bad text[];
-this text;
-s rowlock._step;
-h record;
-c record;
-before double precision;
-paused double precision;
-kinds text[];
-error text;
-refusal text;
-BEGIN bad := ARRAY(SELECT DISTINCT t.source
+names text[] := ARRAY(SELECT DISTINCT t.source
 FROM unnest(steps) t
 WHERE t.source IS NOT NULL AND (t.fault IS NOT NULL OR t.retry_after IS NOT NULL)
 ORDER BY 1);
-IF cardinality(bad) > 0 THEN
-PERFORM rowlock._make_sources(bad);
+this text;
+s rowlock._step;
+h rowlock.sources;
+c rowlock.sources;
+BEGIN IF cardinality(names) = 0 THEN
+RETURN;
 END IF;
+PERFORM rowlock._make_sources(names);
 PERFORM 1
 FROM rowlock.sources x
-WHERE x.name = ANY (ARRAY(SELECT t.source
-FROM unnest(steps) t
-WHERE t.source IS NOT NULL)) AND (x.name = ANY (bad) OR x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second')
+WHERE x.name = ANY (names)
 ORDER BY x.name FOR
 UPDATE;
-FOREACH this IN ARRAY bad LOOP
+FOREACH this IN ARRAY names LOOP
 SELECT x.* INTO h
 FROM rowlock.sources x
 WHERE x.name = this;
 SELECT x.* INTO c
 FROM rowlock.sources x
 WHERE x.name = split_part(this, ':', 1);
-before := extract(epoch
-FROM h.paused_until) - extract(epoch
-FROM at);
-paused := before;
-kinds := '{}';
-error := NULL;
-refusal := NULL;
 FOREACH s IN ARRAY steps LOOP CONTINUE WHEN s.source IS DISTINCT
 FROM this;
-IF s.retry_after > coalesce(paused, 0) THEN paused := s.retry_after;
+IF s.retry_after > 0 THEN h.paused_until := greatest(h.paused_until, at + s.retry_after * interval '1 second');
 END IF;
-kinds := kinds || CASE WHEN s.state = 'succeeded' THEN 'success'
-ELSE coalesce(s.fault, 'none') END;
-IF s.fault = 'source' THEN error := nullif(concat_ws(': ', s.error_code, s.error_message), '');
-ELSIF s.fault = 'refusal' THEN refusal := s.error_code;
+IF s.fault = 'source' THEN h.last_failure_at := at;
+h.last_error := coalesce(nullif(concat_ws(': ', s.error_code, s.error_message), ''), h.last_error);
+ELSIF s.fault = 'refusal' THEN h.refused_at := at;
+h.refusal_code := coalesce(s.error_code, h.refusal_code);
 END IF;
 CONTINUE WHEN s.source_epoch <> h.epoch;
-IF s.state = 'succeeded' THEN h.failure_streak := 0;
-h.refusals := 0;
-IF h.opened_at IS NOT NULL THEN h.opened_at := NULL;
-h.opens := 0;
-h.epoch := h.epoch + 1;
-paused := CASE WHEN paused > 0 THEN paused END;
-END IF;
-ELSIF s.fault = 'source' THEN h.failure_streak := h.failure_streak + 1;
-IF h.opened_at IS NOT NULL OR h.failure_streak >= coalesce(h.failure_threshold, c.failure_threshold, 5) THEN paused := greatest(least(coalesce(h.cooldown_seconds, c.cooldown_seconds, 300) * power(coalesce(h.cooldown_factor, c.cooldown_factor, 1), least(h.opens, 50)), 86400), coalesce(paused, 0));
+IF s.fault = 'source' THEN h.failure_streak := h.failure_streak + 1;
+IF h.opened_at IS NOT NULL OR h.failure_streak >= coalesce(h.failure_threshold, c.failure_threshold, 5) THEN h.paused_until := greatest(at + interval '1 second' * least(coalesce(h.cooldown_seconds, c.cooldown_seconds, 300) * power(coalesce(h.cooldown_factor, c.cooldown_factor, 1), least(h.opens, 50)), 86400), h.paused_until);
 h.opened_at := coalesce(h.opened_at, at);
 h.opens := h.opens + 1;
 h.epoch := h.epoch + 1;
@@ -1398,23 +1312,35 @@ ELSIF s.fault = 'refusal' THEN h.refusals := h.refusals + 1;
 h.enabled := h.enabled AND NOT coalesce(h.refusals >= coalesce(h.block_after, c.block_after), FALSE);
 END IF;
 END LOOP;
-UPDATE rowlock.sources x SET failure_streak = h.failure_streak, opens = h.opens, refusals = h.refusals, enabled = h.enabled, opened_at = h.opened_at, epoch = h.epoch, probe_job = CASE WHEN x.epoch = h.epoch THEN x.probe_job END, probe_token = CASE WHEN x.epoch = h.epoch THEN x.probe_token END, paused_until = CASE WHEN paused IS DISTINCT
-FROM before THEN at + paused * interval '1 second'
-ELSE x.paused_until END, paused_at = CASE WHEN paused IS DISTINCT
-FROM before THEN at
-ELSE x.paused_at END, last_success_at = CASE WHEN 'success' = ANY (kinds) THEN at
-ELSE x.last_success_at END, last_failure_at = CASE WHEN 'source' = ANY (kinds) THEN at
-ELSE x.last_failure_at END, last_error = coalesce(error, x.last_error), refused_at = CASE WHEN 'refusal' = ANY (kinds) THEN at
-ELSE x.refused_at END, refusal_code = coalesce(refusal, x.refusal_code)
+UPDATE rowlock.sources x SET failure_streak = h.failure_streak, opens = h.opens, refusals = h.refusals, enabled = h.enabled, opened_at = h.opened_at, epoch = h.epoch, last_failure_at = h.last_failure_at, last_error = h.last_error, refused_at = h.refused_at, refusal_code = h.refusal_code, paused_until = h.paused_until, probe_job = CASE WHEN x.epoch = h.epoch THEN x.probe_job END, probe_token = CASE WHEN x.epoch = h.epoch THEN x.probe_token END, paused_at = CASE WHEN x.paused_until IS DISTINCT
+FROM h.paused_until THEN at
+ELSE x.paused_at END
 WHERE x.name = this;
 END LOOP;
-UPDATE rowlock.sources x SET failure_streak = 0, refusals = 0, last_success_at = at, epoch = x.epoch + CASE WHEN x.opened_at IS NULL THEN 0
-ELSE 1 END, paused_until = CASE WHEN x.opened_at IS NULL OR x.paused_until > at THEN x.paused_until END, opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
+END;
+$function$
+-- execute: owner only
+
+CREATE OR REPLACE FUNCTION rowlock._tell_success(steps rowlock._step[])
+RETURNS void
+LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE at timestamptz := rowlock._clock();
+names text[] := ARRAY(SELECT x.name
+FROM rowlock.sources x
 WHERE x.name = ANY (ARRAY(SELECT t.source
 FROM unnest(steps) t
-WHERE t.state = 'succeeded' AND t.source IS NOT NULL)) AND x.name <> ALL (bad) AND EXISTS (SELECT 1
+WHERE t.source IS NOT NULL)) AND (x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second')
+ORDER BY x.name FOR
+UPDATE);
+BEGIN IF cardinality(names) = 0 THEN
+RETURN;
+END IF;
+UPDATE rowlock.sources x SET failure_streak = 0, refusals = 0, last_success_at = at, epoch = x.epoch + CASE WHEN x.opened_at IS NULL THEN 0
+ELSE 1 END, paused_until = CASE WHEN x.opened_at IS NULL OR x.paused_until > at THEN x.paused_until END, opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
+WHERE x.name = ANY (names) AND EXISTS (SELECT 1
 FROM unnest(steps) t
-WHERE t.state = 'succeeded' AND t.source = x.name AND t.source_epoch = x.epoch) AND (x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second');
+WHERE t.source = x.name AND t.source_epoch = x.epoch);
 END;
 $function$
 -- execute: owner only
@@ -1455,7 +1381,7 @@ ids uuid[] := ARRAY(SELECT DISTINCT u
 FROM unnest(job_ids) u
 WHERE u IS NOT NULL
 ORDER BY u);
-waiting rowlock._step[] := '{}';
+ended rowlock._step[] := '{}';
 running uuid[] := '{}';
 remote uuid[] := '{}';
 workers text[] := '{}';
@@ -1469,7 +1395,7 @@ UPDATE LOOP IF j.state = 'running' AND j.published IS NULL THEN running := runni
 workers := workers || j.locked_by;
 CONTINUE;
 END IF;
-waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
+ended := ended || rowlock._cancelled(j, 'CANCELLED', NULL);
 IF j.state = 'running' THEN remote := remote || j.id;
 END IF;
 END LOOP;
@@ -1486,9 +1412,7 @@ INSERT INTO rowlock.outbox (kind, job_id, take_at)
 SELECT 'cancel', u, at
 FROM unnest(remote) u;
 END IF;
-IF cardinality(waiting) > 0 THEN
-PERFORM rowlock._finish(waiting, FALSE);
-END IF;
+PERFORM rowlock._finish(ended, FALSE);
 IF cardinality(running) > 0 THEN
 UPDATE rowlock.jobs_live l SET cancel_requested_at = coalesce(l.cancel_requested_at, at), updated_at = at
 WHERE l.id = ANY (running);
@@ -1514,7 +1438,6 @@ LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp' SET plan_cache_mode 
 AS $function$ #variable_conflict use_column
 DECLARE lease double precision;
 queues text[];
-open text[];
 in_queues text[];
 of_tasks text[];
 new_token uuid := rowlock._new_token();
@@ -1526,7 +1449,6 @@ admissions rowlock._admission[];
 at timestamptz;
 low integer := -101;
 low_source text := '';
-low_plain integer := -101;
 other text;
 BEGIN IF jsonb_typeof(options) IS DISTINCT
 FROM 'object' THEN
@@ -1553,20 +1475,18 @@ IF coalesce(options -> 'sweep' <> 'false', TRUE) THEN
 PERFORM rowlock._sweep_if_needed(lease);
 END IF;
 PERFORM rowlock._seen(worker, coalesce(tasks, '{}'), queues, lease);
-open := ARRAY(SELECT DISTINCT u
-FROM unnest(queues) u
-WHERE NOT EXISTS (SELECT 1
-FROM rowlock.queues q
-WHERE q.name = u AND q.paused_at IS NOT NULL));
 SELECT array_agg(lane.queue), array_agg(lane.task) INTO in_queues, of_tasks
-FROM (SELECT o AS queue, t AS task
-FROM unnest(open) o
-CROSS JOIN LATERAL (SELECT DISTINCT g
+FROM (SELECT DISTINCT u AS queue, t AS task
+FROM unnest(queues) u
+CROSS JOIN LATERAL (SELECT g
 FROM unnest(claim.tasks) g
 UNION ALL
 SELECT r
-FROM rowlock._ready_tasks(o) r
-WHERE claim.tasks IS NULL) every (t)) lane;
+FROM rowlock._ready_tasks(u) r
+WHERE claim.tasks IS NULL) every (t)
+WHERE NOT EXISTS (SELECT 1
+FROM rowlock.queues q
+WHERE q.name = u AND q.paused_at IS NOT NULL)) lane;
 LOOP heads := ARRAY(SELECT h
 FROM rowlock._heads(in_queues, of_tasks, low, low_source, 200) h);
 IF cardinality(heads) = 0 AND cardinality(taken) = 0 AND low = -101 THEN at := rowlock._clock();
@@ -1622,7 +1542,7 @@ SELECT front.id, front.priority, '', 0.5, 2147483647, 2147483647
 FROM unnest(in_queues, of_tasks) AS lane (queue, task)
 CROSS JOIN LATERAL (SELECT j.id, CAST(j.priority AS integer) AS priority
 FROM rowlock.jobs_live j
-WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task AND j.priority > low_plain AND j.priority <= coalesce(horizon.priority, 100) AND (j.expires_at IS NULL OR j.expires_at > at)
+WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task AND j.priority > low AND j.priority <= coalesce(horizon.priority, 100) AND (j.expires_at IS NULL OR j.expires_at > at)
 ORDER BY j.priority, j.id LIMIT n - cardinality(taken) FOR
 UPDATE SKIP LOCKED) front), placed AS (SELECT f.*, row_number() OVER (PARTITION BY f.source
 ORDER BY f.priority, f.id) AS of_source, row_number() OVER (PARTITION BY f.priority, f.source
@@ -1642,7 +1562,6 @@ END IF;
 EXIT WHEN cardinality(taken) >= n OR horizon.source IS NULL;
 low := horizon.priority;
 low_source := horizon.source;
-low_plain := horizon.priority;
 END LOOP;
 RETURN QUERY
 SELECT j.id, new_token, j.task, j.queue, CAST(j.priority AS integer), j.args, j.owner, j.source, j.batch_id, j.tags, j.attempt, j.max_attempts, j.releases, j.losses, j.timeout_seconds, j.lease_expires_at
@@ -1676,15 +1595,15 @@ RETURNS TABLE(job_id uuid, answer text)
 LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$ #variable_conflict use_column
 DECLARE at timestamptz := rowlock._clock();
-ends rowlock._ending[];
-bad rowlock._ending;
+ends rowlock._success[];
+bad rowlock._success;
 ids uuid[];
 keys uuid[];
 marked rowlock._step[];
 usual CONSTANT text := '________-____-____-____-____________';
 BEGIN
-BEGIN ends := ARRAY(SELECT CAST(ROW(one.nth, CASE WHEN one.job ->> 'job_id' LIKE usual THEN CAST(one.job ->> 'job_id' AS uuid) END, CASE WHEN one.job ->> 'token' LIKE usual THEN CAST(one.job ->> 'token' AS uuid) END, 'succeeded', one.job -> 'result', one.job ->> 'result_uri', CASE WHEN one.job ->> 'result_checksum' ~ '^[0-9a-fA-F]{64}$' THEN 'sha256:' || lower(one.job ->> 'result_checksum')
-ELSE one.job ->> 'result_checksum' END, NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS rowlock._ending)
+BEGIN ends := ARRAY(SELECT CAST(ROW(one.nth, CASE WHEN one.job ->> 'job_id' LIKE usual THEN CAST(one.job ->> 'job_id' AS uuid) END, CASE WHEN one.job ->> 'token' LIKE usual THEN CAST(one.job ->> 'token' AS uuid) END, one.job -> 'result', one.job ->> 'result_uri', CASE WHEN one.job ->> 'result_checksum' ~ '^[0-9a-fA-F]{64}$' THEN 'sha256:' || lower(one.job ->> 'result_checksum')
+ELSE one.job ->> 'result_checksum' END) AS rowlock._success)
 FROM rowlock._elements('complete', jobs, ARRAY['job_id', 'token', 'result', 'result_uri', 'result_checksum']) WITH ORDINALITY AS one (job, nth));
 EXCEPTION WHEN invalid_text_representation THEN ends := NULL;
 END;
@@ -1718,27 +1637,20 @@ FROM held h))), kept AS (INSERT INTO rowlock.jobs_finished (id, task, queue, sta
 SELECT h.id, h.task, h.queue, 'succeeded', h.priority, h.args, h.owner, h.source, h.tags, h.batch_id, h.schedule_id, h.tick, h.unique_key, h.unique_mode, h.attempt, h.max_attempts, h.releases, h.losses, h.convictions, h.backoff, h.timeout_seconds, h.run_after, h.expires_at, h.lease_token, h.cancel_requested_at, 100, h.phase, h.message, h.new_result, coalesce(h.new_uri, h.result_uri), CASE WHEN h.new_uri IS NULL THEN h.result_checksum
 ELSE h.new_checksum END, h.on_success, h.on_dead, h.on_lost, h.keep_seconds, h.locked_by, h.traceparent, h.parent_id, h.created_at, h.started_at, at, at, CAST((at + least(greatest(coalesce(h.keep_seconds, 604800), 0), 3155760000) * interval '1 second') AT TIME ZONE 'UTC' AS date) + 1
 FROM held h)
-SELECT array_agg(h.id), array_agg(h.lease_token), array_agg(CAST(ROW(h.id, h.lease_token, 'succeeded', 'succeeded', 0, h.new_result, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, h.attempt, h.locked_by, h.locked_at, h.source, coalesce(h.source_epoch, 0), h.batch_id, h.unique_mode, h.on_success) AS rowlock._step)) FILTER (WHERE num_nonnulls(h.source, h.batch_id, h.unique_mode, h.on_success) > 0) INTO ids, keys, marked
+SELECT array_agg(h.id), array_agg(h.lease_token), array_agg(CAST(ROW(h.id, h.lease_token, 'succeeded', 'succeeded', 0, NULL, NULL, 0, 0, 0, NULL, NULL, h.attempt, h.locked_by, h.locked_at, h.source, coalesce(h.source_epoch, 0), h.batch_id, h.unique_mode, h.on_success) AS rowlock._step)) FILTER (WHERE num_nonnulls(h.source, h.batch_id, h.unique_mode, h.on_success) > 0) INTO ids, keys, marked
 FROM held h;
 IF marked IS NOT NULL THEN
 PERFORM rowlock._tell_end(marked);
-PERFORM rowlock._tell_sources(marked)
+PERFORM rowlock._tell_success(marked)
 WHERE EXISTS (SELECT 1
 FROM unnest(marked) s
 WHERE s.source IS NOT NULL);
 END IF;
-IF coalesce(cardinality(ids), 0) = cardinality(ends) THEN
 RETURN QUERY
-SELECT e.job_id, 'applied'
-FROM unnest(ends) e
-ORDER BY e.nth;
-RETURN;
-END IF;
-RETURN QUERY
-SELECT e.job_id, CASE WHEN done.id IS NOT NULL THEN 'applied'
+SELECT e.job_id, CASE WHEN (e.job_id, e.token) IN (SELECT *
+FROM unnest(ids, keys)) THEN 'applied'
 ELSE rowlock._why_not(e.job_id, e.token) END
 FROM unnest(ends) e
-LEFT JOIN unnest(ids, keys) AS done (id, token) ON done.id = e.job_id AND done.token = e.token
 ORDER BY e.nth;
 END;
 $function$
@@ -1990,23 +1902,11 @@ CREATE OR REPLACE FUNCTION rowlock.release_many(jobs jsonb)
 RETURNS TABLE(job_id uuid, answer text)
 LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
-DECLARE ends rowlock._ending[] := '{}';
-one jsonb;
-e rowlock._ending;
-BEGIN FOR one IN
-SELECT *
-FROM rowlock._elements('release', jobs, ARRAY['job_id', 'token', 'delay', 'reason']) LOOP e := NULL;
-e.nth := cardinality(ends) + 1;
-e.job_id := rowlock._lease_part('release', one, 'job_id');
-e.token := rowlock._lease_part('release', one, 'token');
-e.outcome := 'released';
-e.after := coalesce(rowlock._seconds('release', one, 'delay'), 0);
-e.error_message := rowlock._cut(coalesce(one ->> 'reason', 'released'), 8192);
-ends := ends || e;
-END LOOP;
+BEGIN
 RETURN QUERY
 SELECT *
-FROM rowlock._settle(ends, TRUE);
+FROM rowlock._settle(ARRAY(SELECT CAST(ROW(one.nth, rowlock._lease_part('release', one.job, 'job_id'), rowlock._lease_part('release', one.job, 'token'), 'released', NULL, rowlock._cut(coalesce(one.job ->> 'reason', 'released'), 8192), coalesce(rowlock._seconds('release', one.job, 'delay'), 0), NULL, NULL, NULL, NULL) AS rowlock._ending)
+FROM rowlock._elements('release', jobs, ARRAY['job_id', 'token', 'delay', 'reason']) WITH ORDINALITY AS one (job, nth)), TRUE);
 END;
 $function$
 -- execute: owner only
@@ -2126,10 +2026,9 @@ LANGUAGE plpgsql SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
 INSERT INTO rowlock.tallies
-SELECT date_bin('1 minute', e.finished_at, '2000-01-01Z'), e.queue, e.task, e.state, e.run_bucket, e.wait_bucket, count(*), coalesce(sum(greatest(e.ran, 0)), 0), coalesce(sum(greatest(e.waited, 0)), 0)
-FROM (SELECT f.finished_at, f.queue, f.task, f.state, f.ran, f.waited, coalesce(width_bucket(f.ran, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1) AS run_bucket, coalesce(width_bucket(f.waited, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1) AS wait_bucket
+SELECT date_bin('1 minute', e.finished_at, '2000-01-01Z'), e.queue, e.task, e.state, coalesce(width_bucket(e.ran, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1), coalesce(width_bucket(e.waited, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1), count(*), coalesce(sum(greatest(e.ran, 0)), 0), coalesce(sum(greatest(e.waited, 0)), 0)
 FROM (SELECT n.finished_at, n.queue, n.task, n.state, CASE WHEN n.state = 'succeeded' THEN date_part('epoch', n.finished_at) - date_part('epoch', n.started_at) END AS ran, CASE WHEN n.state = 'succeeded' THEN date_part('epoch', n.started_at) - date_part('epoch', n.run_after) END AS waited
-FROM ended n) f) e GROUP BY 1, 2, 3, 4, 5, 6;
+FROM ended n) e GROUP BY 1, 2, 3, 4, 5, 6;
 RETURN NULL;
 END $function$
 -- execute: owner only

@@ -967,10 +967,12 @@ CREATE UNIQUE INDEX workers_pkey ON rowlock.workers USING btree (id)
 
 TYPE _admission c source text, room integer, class_room integer, epoch integer, level double precision, probe boolean, turn double precision
 
-TYPE _ending c nth integer, job_id uuid, token uuid, outcome text, result json, result_uri text, result_checksum text, error_code text, error_message text, after double precision, permanent boolean, backoff jsonb, fault text, retry_after double precision
+TYPE _ending c nth integer, job_id uuid, token uuid, outcome text, error_code text, error_message text, after double precision, permanent boolean, backoff jsonb, fault text, retry_after double precision
 
 TYPE _head c queue text, task text, priority integer, source text, last boolean
 
 TYPE _new_row c id uuid, args json, key text, source text
 
-TYPE _step c id uuid, token uuid, state text, outcome text, delay double precision, result json, result_uri text, result_checksum text, error_code text, error_message text, released integer, lost integer, convicted integer, fault text, retry_after double precision, attempt integer, worker text, locked_at timestamp with time zone, source text, source_epoch integer, batch_id uuid, unique_mode text, follow_up json
+TYPE _step c id uuid, token uuid, state text, outcome text, delay double precision, error_code text, error_message text, released integer, lost integer, convicted integer, fault text, retry_after double precision, attempt integer, worker text, locked_at timestamp with time zone, source text, source_epoch integer, batch_id uuid, unique_mode text, follow_up json
+
+TYPE _success c nth integer, job_id uuid, token uuid, result json, result_uri text, result_checksum text

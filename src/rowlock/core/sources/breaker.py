@@ -1,8 +1,8 @@
 """The circuit breaker of a source: `after` decides whether the outcome of one attempt opens or closes it.
 
 store/sources/outcomes.py makes the events. Whether the source is to blame for a failure is decided in
-worker/attempt/classify.py, and for a timeout in core/policy.py. For workers that call SQL functions, `_tell_sources` in
-store/schema/postgres/functions/settle.sql repeats this rule.
+worker/attempt/classify.py, and for a timeout in core/policy.py. For workers that call SQL functions, `_tell_failures`
+and `_tell_success` in store/schema/postgres/functions/settle.sql repeat this rule.
 """
 
 from __future__ import annotations

@@ -21,9 +21,8 @@ ENQUEUE_PARTS = (
 )  # fmt: skip
 SETTLE_PARTS = (
     "_cut", "_delay", "_readable", "_decide", "_draw", "_has_long_number", "_read_follow_up",
-    "_add_follow_up", "_end_batches", "_finish", "_tell_end",
-    "_make_sources",
-    "_tell_sources", "_settle", "_why_not", "_lease_part", "_elements", "_seconds", "_plain_end",
+    "_add_follow_up", "_end_batches", "_finish", "_tell_end", "_make_sources", "_tell_failures", "_tell_success",
+    "_settle", "_why_not", "_lease_part", "_elements", "_seconds", "_cancelled",
 )  # fmt: skip
 CLAIM_PARTS = (
     "_new_token", "_seen", "_sum_up", "_check_worker", "_promote", "_ready_tasks", "_heads", "_admit", "_take",

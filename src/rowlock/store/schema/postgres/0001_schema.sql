@@ -777,15 +777,16 @@ CREATE TYPE rowlock._admission AS (
     source text, room integer, class_room integer, epoch integer, level double precision, probe boolean,
     turn double precision);
 
--- How an attempt ended, as a worker or the sweep reports it. core/outcome.py.
+-- A success, as a worker reports it.
+CREATE TYPE rowlock._success AS (
+    nth integer, job_id uuid, token uuid, result json, result_uri text, result_checksum text);
+
+-- How an attempt ended that did not succeed, as a worker or the sweep reports it. core/outcome.py.
 CREATE TYPE rowlock._ending AS (
     nth             integer,                  -- of two endings of one lease, the first counts
     job_id          uuid,
     token           uuid,
     outcome         text,
-    result          json,
-    result_uri      text,
-    result_checksum text,
     error_code      text,
     error_message   text,
     after           double precision,         -- seconds until the next attempt; NULL: by the backoff
@@ -802,9 +803,6 @@ CREATE TYPE rowlock._step AS (
     state           text,
     outcome         text,
     delay           double precision,
-    result          json,
-    result_uri      text,
-    result_checksum text,
     error_code      text,
     error_message   text,
     released        integer,

@@ -250,11 +250,10 @@ CREATE INDEX rowlock_jobs_finished_schedule ON rowlock_jobs_finished (schedule_i
 --
 -- Of a success the run time and the wait time are counted as well. Those of attempts that did not succeed are counted
 -- with the attempt.
-CREATE TRIGGER rowlock_jobs_finished_success AFTER INSERT ON rowlock_jobs_finished
-WHEN NEW.state = 'succeeded'
+CREATE TRIGGER rowlock_jobs_finished_tally AFTER INSERT ON rowlock_jobs_finished
 BEGIN
     INSERT INTO rowlock_tallies
-    SELECT CAST(NEW.finished_at AS INTEGER) / 60 * 60, NEW.queue, NEW.task, 'succeeded',
+    SELECT CAST(NEW.finished_at AS INTEGER) / 60 * 60, NEW.queue, NEW.task, NEW.state,
            CASE WHEN ran < 1 THEN
                     CASE WHEN ran < 0.005 THEN 0 WHEN ran < 0.01 THEN 1 WHEN ran < 0.025 THEN 2 WHEN ran < 0.05 THEN 3
                          WHEN ran < 0.1 THEN 4 WHEN ran < 0.25 THEN 5 WHEN ran < 0.5 THEN 6 ELSE 7 END
@@ -270,19 +269,12 @@ BEGIN
                           WHEN waited < 60 THEN 12 WHEN waited < 300 THEN 13 WHEN waited < 900 THEN 14
                           WHEN waited < 3600 THEN 15 ELSE 16 END END,
            1, max(coalesce(ran, 0), 0), max(coalesce(waited, 0), 0)
-    FROM (SELECT NEW.finished_at - NEW.started_at AS ran, NEW.started_at - NEW.run_after AS waited)
+    FROM (SELECT CASE WHEN NEW.state = 'succeeded' THEN NEW.finished_at - NEW.started_at END AS ran,
+                 CASE WHEN NEW.state = 'succeeded' THEN NEW.started_at - NEW.run_after END AS waited)
     WHERE TRUE  -- without it, SQLite takes ON for the condition of a join
     ON CONFLICT DO UPDATE
     SET number = number + 1, run_seconds = run_seconds + excluded.run_seconds,
         wait_seconds = wait_seconds + excluded.wait_seconds;
-END;
-
-CREATE TRIGGER rowlock_jobs_finished_trouble_tally AFTER INSERT ON rowlock_jobs_finished
-WHEN NEW.state <> 'succeeded'
-BEGIN
-    INSERT INTO rowlock_tallies
-    VALUES (CAST(NEW.finished_at AS INTEGER) / 60 * 60, NEW.queue, NEW.task, NEW.state, -1, -1, 1, 0, 0)
-    ON CONFLICT DO UPDATE SET number = number + 1;
 END;
 
 CREATE TRIGGER rowlock_jobs_finished_end AFTER INSERT ON rowlock_jobs_finished

@@ -24,7 +24,6 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bit
 DECLARE
     lease      double precision;
     queues     text[];
-    open       text[];
     in_queues  text[];          -- the lanes: pairs of queue and task
     of_tasks   text[];
     new_token  uuid := rowlock._new_token();
@@ -34,9 +33,8 @@ DECLARE
     horizon    rowlock._head;
     admissions rowlock._admission[];
     at         timestamptz;
-    low        integer := -101;     -- behind which sources are looked for
+    low        integer := -101;     -- behind which jobs are looked for
     low_source text := '';
-    low_plain  integer := -101;     -- behind which jobs without a source are
     other      text;
 BEGIN
     IF jsonb_typeof(options) IS DISTINCT FROM 'object' THEN
@@ -69,15 +67,13 @@ BEGIN
     END IF;
     PERFORM rowlock._seen(worker, coalesce(tasks, '{}'), queues, lease);
     -- A paused queue has no lane.
-    open := ARRAY(
-        SELECT DISTINCT u FROM unnest(queues) u
-        WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = u AND q.paused_at IS NOT NULL));
     SELECT array_agg(lane.queue), array_agg(lane.task) INTO in_queues, of_tasks
     FROM (
-        SELECT o AS queue, t AS task FROM unnest(open) o CROSS JOIN LATERAL (
-            SELECT DISTINCT g FROM unnest(claim.tasks) g
+        SELECT DISTINCT u AS queue, t AS task FROM unnest(queues) u CROSS JOIN LATERAL (
+            SELECT g FROM unnest(claim.tasks) g
             UNION ALL
-            SELECT r FROM rowlock._ready_tasks(o) r WHERE claim.tasks IS NULL) every (t)
+            SELECT r FROM rowlock._ready_tasks(u) r WHERE claim.tasks IS NULL) every (t)
+        WHERE NOT EXISTS (SELECT 1 FROM rowlock.queues q WHERE q.name = u AND q.paused_at IS NOT NULL)
     ) lane;
     LOOP
         heads := ARRAY(SELECT h FROM rowlock._heads(in_queues, of_tasks, low, low_source, 200) h);
@@ -156,7 +152,7 @@ BEGIN
                 CROSS JOIN LATERAL (
                     SELECT j.id, CAST(j.priority AS integer) AS priority FROM rowlock.jobs_live j
                     WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
-                      AND j.priority > low_plain AND j.priority <= coalesce(horizon.priority, 100)
+                      AND j.priority > low AND j.priority <= coalesce(horizon.priority, 100)
                       AND (j.expires_at IS NULL OR j.expires_at > at)
                     ORDER BY j.priority, j.id
                     LIMIT n - cardinality(taken)
@@ -183,7 +179,6 @@ BEGIN
         EXIT WHEN cardinality(taken) >= n OR horizon.source IS NULL;
         low := horizon.priority;
         low_source := horizon.source;
-        low_plain := horizon.priority;
     END LOOP;
     RETURN QUERY
         SELECT j.id, new_token, j.task, j.queue, CAST(j.priority AS integer), j.args, j.owner, j.source, j.batch_id, j.tags,
@@ -622,21 +617,13 @@ BEGIN
         DELETE FROM rowlock.tallies
         WHERE ctid = ANY (ARRAY(SELECT y.ctid FROM rowlock.tallies y LIMIT n FOR UPDATE SKIP LOCKED))
         RETURNING *
-    ), minutes AS (
+    ), minutes_and_hours AS (
         INSERT INTO rowlock.rollups AS r
-        SELECT 60, t.at, t.queue, t.task, t.what, t.run_bucket, t.wait_bucket,
+        SELECT p.seconds, date_bin(p.seconds * interval '1 second', t.at, '2000-01-01Z') AS began,
+               t.queue, t.task, t.what, t.run_bucket, t.wait_bucket,
                sum(t.number), sum(t.run_seconds), sum(t.wait_seconds)
-        FROM taken t
-        GROUP BY t.at, t.queue, t.task, t.what, t.run_bucket, t.wait_bucket
-        ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
-        SET number = r.number + excluded.number, run_seconds = r.run_seconds + excluded.run_seconds,
-            wait_seconds = r.wait_seconds + excluded.wait_seconds
-    ), hours AS (
-        INSERT INTO rowlock.rollups AS r
-        SELECT 3600, date_bin('1 hour', t.at, '2000-01-01Z'), t.queue, t.task, t.what, t.run_bucket, t.wait_bucket,
-               sum(t.number), sum(t.run_seconds), sum(t.wait_seconds)
-        FROM taken t
-        GROUP BY 2, t.queue, t.task, t.what, t.run_bucket, t.wait_bucket
+        FROM taken t CROSS JOIN (VALUES (60), (3600)) AS p (seconds)
+        GROUP BY p.seconds, began, t.queue, t.task, t.what, t.run_bucket, t.wait_bucket
         ON CONFLICT (seconds, at, queue, task, what, run_bucket, wait_bucket) DO UPDATE
         SET number = r.number + excluded.number, run_seconds = r.run_seconds + excluded.run_seconds,
             wait_seconds = r.wait_seconds + excluded.wait_seconds

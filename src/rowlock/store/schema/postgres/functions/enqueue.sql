@@ -325,7 +325,8 @@ DECLARE
     kind   text;
     plain  text;
     number numeric;
-    wanted text;      -- what it must be, if it is not
+    fits   boolean;
+    wanted text;      -- what it must be
 BEGIN
     IF jsonb_typeof(given) IS DISTINCT FROM 'object' THEN
         PERFORM rowlock._refuse(
@@ -337,70 +338,55 @@ BEGIN
         kind := jsonb_typeof(value);
         plain := CASE WHEN kind = 'string' THEN value #>> '{}' END;
         number := CASE WHEN kind = 'number' THEN CAST(value #>> '{}' AS numeric) END;
-        wanted := NULL;
+        fits := TRUE;
         CASE option
             WHEN 'queue', 'owner' THEN
-                IF NOT rowlock._is_name(plain) THEN
-                    wanted := 'a string of 1–200 characters without control characters';
-                END IF;
+                fits := rowlock._is_name(plain);
+                wanted := 'a string of 1–200 characters without control characters';
             WHEN 'priority' THEN
-                IF number IS NULL OR number <> trunc(number) OR number NOT BETWEEN -100 AND 100 THEN
-                    wanted := 'a whole number from -100 (first) to 100';
-                END IF;
+                fits := number = trunc(number) AND number BETWEEN -100 AND 100;
+                wanted := 'a whole number from -100 (first) to 100';
             WHEN 'max_attempts' THEN
-                IF number IS NULL OR number <> trunc(number) OR number NOT BETWEEN 1 AND 1000000 THEN
-                    wanted := 'a whole number from 1 to 1000000';
-                END IF;
+                fits := number = trunc(number) AND number BETWEEN 1 AND 1000000;
+                wanted := 'a whole number from 1 to 1000000';
             WHEN 'timeout_seconds', 'keep_seconds', 'delay', 'window' THEN
-                IF number IS NULL OR number NOT BETWEEN 0 AND 3200000000 THEN
-                    wanted := 'a number of seconds from 0 to 3200000000 (100 years)';
-                END IF;
+                fits := number BETWEEN 0 AND 3200000000;
+                wanted := 'a number of seconds from 0 to 3200000000 (100 years)';
             WHEN 'backoff' THEN
                 value := rowlock._backoff(value);
-                IF value IS NULL THEN
-                    value := given -> option;
-                    wanted := 'like {"kind": "fixed", "base": 60} or {"kind": "exponential", "base": 10, "cap": 86400,'
-                        ' "factor": 2}, in seconds up to 100 years and with a factor from 1 to 100';
-                END IF;
+                fits := value IS NOT NULL;
+                wanted := 'like {"kind": "fixed", "base": 60} or {"kind": "exponential", "base": 10, "cap": 86400,'
+                    ' "factor": 2}, in seconds up to 100 years and with a factor from 1 to 100';
             WHEN 'source' THEN
-                IF NOT rowlock._is_source(plain) THEN
-                    wanted := 'named like api:ebay or domain:example.com';
-                END IF;
+                fits := rowlock._is_source(plain);
+                wanted := 'named like api:ebay or domain:example.com';
             WHEN 'on_success', 'on_dead' THEN
                 value := rowlock._follow_up(doing, option, value);
             WHEN 'on_lost' THEN
-                IF plain IS NULL OR plain NOT IN ('retry', 'dead') THEN
-                    wanted := '"retry" or "dead"';
-                END IF;
                 CONTINUE WHEN plain = 'retry';  -- the default, for which nothing is stored
+                fits := plain = 'dead';
+                wanted := '"retry" or "dead"';
             WHEN 'tags' THEN
-                IF kind <> 'array' OR EXISTS (
-                    SELECT 1 FROM jsonb_array_elements(CASE WHEN kind = 'array' THEN value ELSE '[]' END) one
-                    WHERE jsonb_typeof(one) <> 'string' OR NOT rowlock._is_name(one #>> '{}'))
-                THEN
-                    wanted := 'a list of strings of 1–200 characters without control characters';
-                END IF;
                 CONTINUE WHEN value = '[]';
+                fits := kind = 'array' AND NOT EXISTS (
+                    SELECT 1 FROM jsonb_array_elements(CASE WHEN kind = 'array' THEN value ELSE '[]' END) one
+                    WHERE jsonb_typeof(one) <> 'string' OR NOT rowlock._is_name(one #>> '{}'));
+                wanted := 'a list of strings of 1–200 characters without control characters';
             WHEN 'batch_id' THEN
-                IF rowlock._uuid(plain) IS NULL THEN
-                    wanted := 'the id of a batch, a UUID';
-                END IF;
+                fits := rowlock._uuid(plain) IS NOT NULL;
+                wanted := 'the id of a batch, a UUID';
             WHEN 'parent_id' THEN
-                IF rowlock._uuid(plain) IS NULL THEN
-                    wanted := 'the id of the job that makes it, a UUID';
-                END IF;
+                fits := rowlock._uuid(plain) IS NOT NULL;
+                wanted := 'the id of the job that makes it, a UUID';
             WHEN 'unique' THEN
-                IF plain IS NULL OR plain NOT IN ('until_done', 'while_queued', 'forever', 'window') THEN
-                    wanted := '"until_done", "while_queued", "forever", or "window" together with "window": seconds';
-                END IF;
+                fits := plain IN ('until_done', 'while_queued', 'forever', 'window');
+                wanted := '"until_done", "while_queued", "forever", or "window" together with "window": seconds';
             WHEN 'run_after', 'expires_at' THEN
-                IF rowlock._moment(plain) IS NULL THEN
-                    wanted := 'a time with its zone in the years from 1970 to 2199, like "2031-05-01T12:00:00Z"';
-                END IF;
+                fits := rowlock._moment(plain) IS NOT NULL;
+                wanted := 'a time with its zone in the years from 1970 to 2199, like "2031-05-01T12:00:00Z"';
             WHEN 'traceparent' THEN
-                IF coalesce(plain !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$', TRUE) THEN
-                    wanted := 'a W3C traceparent, like "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"';
-                END IF;
+                fits := plain ~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$';
+                wanted := 'a W3C traceparent, like "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"';
             ELSE
                 PERFORM rowlock._refuse(
                     format('%s: no option %s', doing, quote_ident(option)),
@@ -408,9 +394,9 @@ BEGIN
                     ' on_lost, keep_seconds, owner, tags, batch_id, unique, window, delay, run_after, expires_at, traceparent, parent_id; for'
                     ' one job also key, job_id and under.', 'RL002');
         END CASE;
-        IF wanted IS NOT NULL THEN
+        IF fits IS NOT TRUE THEN
             PERFORM rowlock._refuse(
-                format('%s: %s must be %s; not %s', doing, option, wanted, rowlock._shown(CAST(value AS text))),
+                format('%s: %s must be %s; not %s', doing, option, wanted, rowlock._shown(CAST(given -> option AS text))),
                 'See the options of rowlock.enqueue in the reference of the SQL functions.');
         END IF;
         kept := kept || jsonb_build_object(option, value);

@@ -12,8 +12,8 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     at     timestamptz := rowlock._clock();
-    ends   rowlock._ending[];
-    bad    rowlock._ending;
+    ends   rowlock._success[];
+    bad    rowlock._success;
     ids    uuid[];
     keys   uuid[];
     marked rowlock._step[];     -- those that have a source, batch, key or follow-up
@@ -27,10 +27,10 @@ BEGIN
                 one.nth,
                 CASE WHEN one.job ->> 'job_id' LIKE usual THEN CAST(one.job ->> 'job_id' AS uuid) END,
                 CASE WHEN one.job ->> 'token' LIKE usual THEN CAST(one.job ->> 'token' AS uuid) END,
-                'succeeded', one.job -> 'result', one.job ->> 'result_uri',
+                one.job -> 'result', one.job ->> 'result_uri',
                 CASE WHEN one.job ->> 'result_checksum' ~ '^[0-9a-fA-F]{64}$'
-                     THEN 'sha256:' || lower(one.job ->> 'result_checksum') ELSE one.job ->> 'result_checksum' END,
-                NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS rowlock._ending)
+                     THEN 'sha256:' || lower(one.job ->> 'result_checksum') ELSE one.job ->> 'result_checksum' END)
+                AS rowlock._success)
             FROM rowlock._elements(
                 'complete', jobs, ARRAY['job_id', 'token', 'result', 'result_uri', 'result_checksum'])
                 WITH ORDINALITY AS one (job, nth));
@@ -97,25 +97,21 @@ BEGIN
     )
     SELECT array_agg(h.id), array_agg(h.lease_token),
            array_agg(CAST(ROW(
-               h.id, h.lease_token, 'succeeded', 'succeeded', 0, h.new_result, NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL,
-               h.attempt, h.locked_by, h.locked_at, h.source, coalesce(h.source_epoch, 0), h.batch_id, h.unique_mode,
-               h.on_success) AS rowlock._step))
+               h.id, h.lease_token, 'succeeded', 'succeeded', 0, NULL, NULL, 0, 0, 0, NULL, NULL, h.attempt, h.locked_by,
+               h.locked_at, h.source, coalesce(h.source_epoch, 0), h.batch_id, h.unique_mode, h.on_success)
+               AS rowlock._step))
                FILTER (WHERE num_nonnulls(h.source, h.batch_id, h.unique_mode, h.on_success) > 0)
     INTO ids, keys, marked
     FROM held h;
     IF marked IS NOT NULL THEN
         PERFORM rowlock._tell_end(marked);
-        PERFORM rowlock._tell_sources(marked)
+        PERFORM rowlock._tell_success(marked)
         WHERE EXISTS (SELECT 1 FROM unnest(marked) s WHERE s.source IS NOT NULL);
     END IF;
-    -- Whether others are duplicates is looked up only if there are any: it touches each partition.
-    IF coalesce(cardinality(ids), 0) = cardinality(ends) THEN
-        RETURN QUERY SELECT e.job_id, 'applied' FROM unnest(ends) e ORDER BY e.nth;
-        RETURN;
-    END IF;
     RETURN QUERY
-        SELECT e.job_id, CASE WHEN done.id IS NOT NULL THEN 'applied' ELSE rowlock._why_not(e.job_id, e.token) END
-        FROM unnest(ends) e LEFT JOIN unnest(ids, keys) AS done (id, token) ON done.id = e.job_id AND done.token = e.token
+        SELECT e.job_id, CASE WHEN (e.job_id, e.token) IN (SELECT * FROM unnest(ids, keys)) THEN 'applied'
+                              ELSE rowlock._why_not(e.job_id, e.token) END
+        FROM unnest(ends) e
         ORDER BY e.nth;
 END;
 $$;
@@ -202,24 +198,14 @@ $$;
 -- job that should be cancelled is cancelled instead. Returns what complete_many does.
 CREATE OR REPLACE FUNCTION rowlock.release_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    ends rowlock._ending[] := '{}';
-    one  jsonb;
-    e    rowlock._ending;
 BEGIN
-    FOR one IN
-        SELECT * FROM rowlock._elements('release', jobs, ARRAY['job_id', 'token', 'delay', 'reason'])
-    LOOP
-        e := NULL;
-        e.nth := cardinality(ends) + 1;
-        e.job_id := rowlock._lease_part('release', one, 'job_id');
-        e.token := rowlock._lease_part('release', one, 'token');
-        e.outcome := 'released';
-        e.after := coalesce(rowlock._seconds('release', one, 'delay'), 0);
-        e.error_message := rowlock._cut(coalesce(one ->> 'reason', 'released'), 8192);
-        ends := ends || e;
-    END LOOP;
-    RETURN QUERY SELECT * FROM rowlock._settle(ends, TRUE);
+    RETURN QUERY SELECT * FROM rowlock._settle(ARRAY(
+        SELECT CAST(ROW(
+            one.nth, rowlock._lease_part('release', one.job, 'job_id'), rowlock._lease_part('release', one.job, 'token'),
+            'released', NULL, rowlock._cut(coalesce(one.job ->> 'reason', 'released'), 8192),
+            coalesce(rowlock._seconds('release', one.job, 'delay'), 0), NULL, NULL, NULL, NULL) AS rowlock._ending)
+        FROM rowlock._elements('release', jobs, ARRAY['job_id', 'token', 'delay', 'reason'])
+            WITH ORDINALITY AS one (job, nth)), TRUE);
 END;
 $$;
 
@@ -241,7 +227,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     at      timestamptz := rowlock._clock();
     ids     uuid[] := ARRAY(SELECT DISTINCT u FROM unnest(job_ids) u WHERE u IS NOT NULL ORDER BY u);
-    waiting rowlock._step[] := '{}';
+    ended   rowlock._step[] := '{}';
     running uuid[] := '{}';
     remote  uuid[] := '{}';
     workers text[] := '{}';
@@ -255,7 +241,7 @@ BEGIN
             workers := workers || j.locked_by;
             CONTINUE;
         END IF;
-        waiting := waiting || rowlock._plain_end(j, 'CANCELLED', NULL);
+        ended := ended || rowlock._cancelled(j, 'CANCELLED', NULL);
         IF j.state = 'running' THEN
             -- A worker behind Redis cannot be made to stop: its job ends here and now (core/redis_request.py).
             remote := remote || j.id;
@@ -269,9 +255,7 @@ BEGIN
         DELETE FROM rowlock.outbox o WHERE o.kind = 'request' AND o.job_id = ANY (remote);
         INSERT INTO rowlock.outbox (kind, job_id, take_at) SELECT 'cancel', u, at FROM unnest(remote) u;
     END IF;
-    IF cardinality(waiting) > 0 THEN
-        PERFORM rowlock._finish(waiting, FALSE);
-    END IF;
+    PERFORM rowlock._finish(ended, FALSE);
     IF cardinality(running) > 0 THEN
         UPDATE rowlock.jobs_live l SET cancel_requested_at = coalesce(l.cancel_requested_at, at), updated_at = at
         WHERE l.id = ANY (running);
@@ -297,7 +281,7 @@ $$;
 
 -- --- what follows from the end of an attempt
 
--- End attempts under the fence. Returns for each: applied, duplicate (this very token has settled it already) or lost.
+-- End attempts that did not succeed, under the fence. Returns for each: applied, duplicate (this very token has settled it already) or lost.
 -- store/jobs/settle.py: settle_under_fence.
 CREATE OR REPLACE FUNCTION rowlock._settle(ends rowlock._ending[], by_holder boolean)
 RETURNS TABLE (job_id uuid, answer text)
@@ -306,7 +290,7 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     at    timestamptz := rowlock._clock();
     steps rowlock._step[];
-    part  rowlock._step[];
+    back  rowlock._step[];      -- those of jobs that wait for another attempt
 BEGIN
     -- The fence, in the order of ids. LATERAL with LIMIT, because a plain join may be planned, while the table is empty,
     -- as a product of both sides, and then cached.
@@ -324,11 +308,11 @@ BEGIN
         INSERT INTO rowlock.attempts (job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message)
         SELECT s.id, s.attempt, s.outcome, s.worker, s.locked_at, at, s.error_code, s.error_message
         FROM unnest(steps) s
-        WHERE s.outcome <> 'succeeded' AND s.attempt > 0
+        WHERE s.attempt > 0
         ON CONFLICT (job_id, attempt) DO NOTHING;
 
-        part := ARRAY(SELECT s FROM unnest(steps) s WHERE s.state IN ('queued', 'retryable'));
-        IF cardinality(part) > 0 THEN
+        back := ARRAY(SELECT s FROM unnest(steps) s WHERE s.state IN ('queued', 'retryable'));
+        IF cardinality(back) > 0 THEN
             -- Only the holder's own token is kept: a zombie whose lease was taken away must get the answer `lost`.
             UPDATE rowlock.jobs_live j
             SET state = s.state, ready = s.delay <= 0, run_after = at + s.delay * interval '1 second',
@@ -346,18 +330,12 @@ BEGIN
                 settled_token = CASE WHEN by_holder THEN j.lease_token ELSE j.settled_token END,
                 lease_token = NULL, locked_by = NULL, locked_at = NULL, heartbeat_at = NULL, lease_expires_at = NULL,
                 published = NULL, progress = NULL, phase = NULL, message = NULL, result_uri = NULL, result_checksum = NULL, updated_at = at
-            FROM unnest(part) s
-            WHERE j.id = s.id AND j.id = ANY (ARRAY(SELECT p.id FROM unnest(part) p));
+            FROM unnest(back) s
+            WHERE j.id = s.id AND j.id = ANY (ARRAY(SELECT b.id FROM unnest(back) b));
         END IF;
-        part := ARRAY(SELECT s FROM unnest(steps) s WHERE s.state NOT IN ('queued', 'retryable'));
-        IF cardinality(part) > 0 THEN
-            PERFORM rowlock._finish(part, by_holder);
-        END IF;
-        IF EXISTS (SELECT 1 FROM unnest(steps) s
-                   WHERE s.source IS NOT NULL
-                     AND (s.state = 'succeeded' OR s.fault IS NOT NULL OR s.retry_after IS NOT NULL)) THEN
-            PERFORM rowlock._tell_sources(steps);
-        END IF;
+        PERFORM rowlock._finish(
+            ARRAY(SELECT s FROM unnest(steps) s WHERE s.state NOT IN ('queued', 'retryable')), by_holder);
+        PERFORM rowlock._tell_failures(steps);
     END IF;
     RETURN QUERY
         SELECT e.job_id, CASE WHEN s.id IS NOT NULL THEN 'applied' ELSE rowlock._why_not(e.job_id, e.token) END
@@ -379,33 +357,13 @@ CREATE OR REPLACE FUNCTION rowlock._decide(j rowlock.jobs_live, e rowlock._endin
 RETURNS rowlock._step
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    s      rowlock._step;
-    draw   double precision := CASE WHEN e.outcome <> 'succeeded' THEN rowlock._draw() END;
+    s      rowlock._step := rowlock._cancelled(j, e.error_code, e.error_message);
+    draw   double precision := rowlock._draw();
     used   integer := j.attempt - j.releases - j.losses;
     cancel boolean := j.cancel_requested_at IS NOT NULL;
 BEGIN
-    s.id := j.id;
-    s.token := e.token;
     s.outcome := e.outcome;
-    s.delay := 0;
-    s.released := 0;
-    s.lost := 0;
-    s.convicted := 0;
-    s.error_code := e.error_code;
-    s.error_message := e.error_message;
-    s.attempt := j.attempt;
-    s.worker := j.locked_by;
-    s.locked_at := j.locked_at;
-    s.source := j.source;
-    s.source_epoch := coalesce(j.source_epoch, 0);
-    s.batch_id := j.batch_id;
-    s.unique_mode := j.unique_mode;
     CASE e.outcome
-        WHEN 'succeeded' THEN
-            s.state := 'succeeded';
-            s.result := e.result;
-            s.result_uri := coalesce(e.result_uri, j.result_uri);
-            s.result_checksum := CASE WHEN e.result_uri IS NULL THEN j.result_checksum ELSE e.result_checksum END;
         WHEN 'failed', 'timed_out' THEN
             s.fault := e.fault;
             s.retry_after := e.retry_after;
@@ -423,9 +381,7 @@ BEGIN
             s.delay := e.after;
             s.released := 1;
         WHEN 'cancelled' THEN
-            s.state := 'cancelled';
-            s.error_code := 'CANCELLED';
-            s.error_message := NULL;
+            s := rowlock._cancelled(j, 'CANCELLED', NULL);
         WHEN 'lost' THEN
             -- The holder reports a job whose own child process died, which convicts the job; the sweep reports a job whose
             -- worker sends no more heartbeats.
@@ -452,18 +408,9 @@ BEGIN
             END IF;
     END CASE;
     IF cancel AND s.state IN ('queued', 'retryable') THEN
-        s.state := 'cancelled';
-        s.outcome := 'cancelled';
-        s.delay := 0;
-        s.error_code := 'CANCELLED';
-        s.error_message := NULL;
-        s.released := 0;
-        s.lost := 0;
-        s.convicted := 0;
-        s.fault := NULL;
-        s.retry_after := NULL;
+        s := rowlock._cancelled(j, 'CANCELLED', NULL);
     END IF;
-    s.follow_up := CASE s.state WHEN 'succeeded' THEN j.on_success WHEN 'dead' THEN j.on_dead END;
+    s.follow_up := CASE WHEN s.state = 'dead' THEN j.on_dead END;
     RETURN s;
 END;
 $$;
@@ -490,34 +437,27 @@ BEGIN
 END;
 $$;
 
--- The end of a job that is waiting: nobody holds it, so no attempt ends with it.
-CREATE OR REPLACE FUNCTION rowlock._plain_end(j rowlock.jobs_live, code text, message text) RETURNS rowlock._step
+-- The step of a job that ends as cancelled.
+CREATE OR REPLACE FUNCTION rowlock._cancelled(j rowlock.jobs_live, code text, message text) RETURNS rowlock._step
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    s rowlock._step;
 BEGIN
-    s.id := j.id;
-    s.state := 'cancelled';
-    s.outcome := 'cancelled';
-    s.error_code := code;
-    s.error_message := message;
-    s.released := 0;
-    s.lost := 0;
-    s.convicted := 0;
-    s.batch_id := j.batch_id;
-    s.unique_mode := j.unique_mode;
-    RETURN s;
+    RETURN CAST(ROW(
+        j.id, j.lease_token, 'cancelled', 'cancelled', 0, code, message, 0, 0, 0, NULL, NULL, j.attempt, j.locked_by,
+        j.locked_at, j.source, coalesce(j.source_epoch, 0), j.batch_id, j.unique_mode, NULL) AS rowlock._step);
 END;
 $$;
 
--- Move jobs that the caller has locked to jobs_finished, then update their keys and batches. store/jobs/settle.py:
--- finish.
+-- Move jobs that did not succeed, and that the caller has locked, to jobs_finished, then update their keys and batches.
+-- store/jobs/settle.py: finish.
 CREATE OR REPLACE FUNCTION rowlock._finish(steps rowlock._step[], by_holder boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     at   timestamptz := rowlock._clock();
     ids  uuid[] := ARRAY(SELECT s.id FROM unnest(steps) s);
 BEGIN
+    IF cardinality(ids) = 0 THEN
+        RETURN;
+    END IF;
     WITH gone AS (
         DELETE FROM rowlock.jobs_live j WHERE j.id = ANY (ids) RETURNING j.*
     )
@@ -525,49 +465,43 @@ BEGIN
         id, task, queue, state, priority, args, owner, source, tags, batch_id, schedule_id, tick,
         unique_key, unique_mode, attempt, max_attempts, releases, losses, convictions, backoff, timeout_seconds,
         run_after, expires_at, settled_token, cancel_requested_at, progress, phase, message,
-        result, result_uri, result_checksum, error_code, error_message, on_success, on_dead, on_lost, keep_seconds,
+        result_uri, result_checksum, error_code, error_message, on_success, on_dead, on_lost, keep_seconds,
         last_worker, traceparent, parent_id, created_at, started_at, finished_at, updated_at, drop_on)
     SELECT g.id, g.task, g.queue, s.state, g.priority, g.args, g.owner, g.source, g.tags, g.batch_id, g.schedule_id,
            g.tick, g.unique_key, g.unique_mode, g.attempt, g.max_attempts, g.releases + s.released,
            g.losses + s.lost, g.convictions + s.convicted, g.backoff, g.timeout_seconds, g.run_after, g.expires_at,
            CASE WHEN by_holder THEN g.lease_token ELSE g.settled_token END, g.cancel_requested_at,
-           CASE WHEN s.state = 'succeeded' THEN 100 ELSE g.progress END, g.phase, g.message,
-           s.result, CASE WHEN s.state = 'succeeded' THEN s.result_uri ELSE g.result_uri END,
-           CASE WHEN s.state = 'succeeded' THEN s.result_checksum ELSE g.result_checksum END,
-           s.error_code, s.error_message, g.on_success, g.on_dead, g.on_lost, g.keep_seconds, g.locked_by,
-           g.traceparent, g.parent_id, g.created_at, g.started_at, at, at,
-           -- Kept for 7 days if it succeeded, else for 30, unless its task has another time; a hundred years at most.
-           CAST((at + least(greatest(coalesce(
-               g.keep_seconds, CASE WHEN s.state = 'succeeded' THEN 604800 ELSE 2592000 END), 0), 3155760000)
-               * interval '1 second') AT TIME ZONE 'UTC' AS date) + 1
+           g.progress, g.phase, g.message, g.result_uri, g.result_checksum, s.error_code, s.error_message,
+           g.on_success, g.on_dead, g.on_lost, g.keep_seconds, g.locked_by, g.traceparent, g.parent_id,
+           g.created_at, g.started_at, at, at,
+           -- Kept for 30 days, unless its task has another time; a hundred years at most.
+           CAST((at + least(greatest(coalesce(g.keep_seconds, 2592000), 0), 3155760000) * interval '1 second')
+                AT TIME ZONE 'UTC' AS date) + 1
     FROM gone g JOIN unnest(steps) s ON s.id = g.id;
     PERFORM rowlock._tell_end(steps);
 END;
 $$;
 
--- Release the keys of jobs that have ended, count them in their batches, and enqueue their follow-ups.
--- store/jobs/keys.py: release, store/batches.py: count, store/jobs/follow_ups.py: follow_ups.
+-- Release the keys of jobs that have ended (all of them as successes, or none), count them in their batches, and enqueue
+-- their follow-ups. store/jobs/keys.py: release, store/batches.py: count, store/jobs/follow_ups.py: follow_ups.
 CREATE OR REPLACE FUNCTION rowlock._tell_end(steps rowlock._step[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    at   timestamptz := rowlock._clock();
-    ids  uuid[];
-    one  rowlock._step;
-    told record;
+    at      timestamptz := rowlock._clock();
+    ids     uuid[] := ARRAY(SELECT s.id FROM unnest(steps) s WHERE s.unique_mode IS NOT NULL);
+    batches uuid[] := ARRAY(SELECT DISTINCT s.batch_id FROM unnest(steps) s WHERE s.batch_id IS NOT NULL);
+    one     rowlock._step;
+    job     rowlock.jobs_finished;
 BEGIN
     -- Keys that end with their job. `forever` holds on after a success, a window always.
-    ids := ARRAY(SELECT s.id FROM unnest(steps) s WHERE s.unique_mode IS NOT NULL AND s.state = 'succeeded');
-    IF cardinality(ids) > 0 THEN
-        DELETE FROM rowlock.job_keys k WHERE k.job_id = ANY (ids) AND k.mode IN ('until_done', 'while_queued');
-    END IF;
-    ids := ARRAY(SELECT s.id FROM unnest(steps) s WHERE s.unique_mode IS NOT NULL AND s.state <> 'succeeded');
     IF cardinality(ids) > 0 THEN
         DELETE FROM rowlock.job_keys k
-        WHERE k.job_id = ANY (ids) AND k.mode IN ('until_done', 'while_queued', 'forever');
+        WHERE k.job_id = ANY (ids)
+          AND (k.mode IN ('until_done', 'while_queued') OR k.mode = 'forever' AND steps[1].state <> 'succeeded');
     END IF;
 
     -- Counters of batches, in this connection's own row of each, in the order of ids.
-    IF EXISTS (SELECT 1 FROM unnest(steps) s WHERE s.batch_id IS NOT NULL) THEN
+    IF cardinality(batches) > 0 THEN
         INSERT INTO rowlock.batch_counts (
             batch_id, shard, processed, failed, cancelled, expired, last_error, last_error_at)
         SELECT c.batch_id, pg_backend_pid() % 16, count(*), count(*) FILTER (WHERE c.failed),
@@ -592,18 +526,18 @@ BEGIN
 
     FOREACH one IN ARRAY steps LOOP
         CONTINUE WHEN one.follow_up IS NULL;
-        SELECT f.task, f.owner, f.args, f.traceparent INTO told FROM rowlock.jobs_finished f WHERE f.id = one.id;
+        SELECT f.* INTO job FROM rowlock.jobs_finished f WHERE f.id = one.id;
         PERFORM rowlock._add_follow_up(
-            one.follow_up, jsonb_build_object('owner', told.owner, 'traceparent', told.traceparent, 'parent_id', one.id),
+            one.follow_up, jsonb_build_object('owner', job.owner, 'traceparent', job.traceparent, 'parent_id', job.id),
             -- As json and not jsonb: the arguments are passed on as they were stored, even a text with NUL.
             json_build_object('finished', json_build_object(
-                'job_id', one.id, 'task', told.task, 'owner', told.owner, 'state', one.state, 'attempt', one.attempt,
-                'args', told.args, 'result', one.result,
-                'error_code', one.error_code, 'error_message', one.error_message)),
-            format('job %s', one.id));
+                'job_id', job.id, 'task', job.task, 'owner', job.owner, 'state', job.state, 'attempt', job.attempt,
+                'args', job.args, 'result', job.result,
+                'error_code', job.error_code, 'error_message', job.error_message)),
+            format('job %s', job.id));
     END LOOP;
-    IF EXISTS (SELECT 1 FROM unnest(steps) s WHERE s.batch_id IS NOT NULL) THEN
-        PERFORM rowlock._end_batches(ARRAY(SELECT DISTINCT s.batch_id FROM unnest(steps) s WHERE s.batch_id IS NOT NULL));
+    IF cardinality(batches) > 0 THEN
+        PERFORM rowlock._end_batches(batches);
     END IF;
 END;
 $$;
@@ -742,76 +676,52 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     ON CONFLICT (name) DO NOTHING;
 $$;
 
--- Apply outcomes to their sources: streaks, the breaker, pauses, blocks. store/sources/outcomes.py: tell, core/sources/breaker.py: after.
-CREATE OR REPLACE FUNCTION rowlock._tell_sources(steps rowlock._step[]) RETURNS void
+-- Apply failures to their sources: streaks, the breaker, pauses, blocks. store/sources/outcomes.py: tell,
+-- core/sources/breaker.py: after.
+CREATE OR REPLACE FUNCTION rowlock._tell_failures(steps rowlock._step[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    at     timestamptz := rowlock._clock();
-    bad    text[];      -- sources with a failure, a refusal or a Retry-After
-    this   text;
-    s      rowlock._step;
-    h      record;
-    c      record;
-    before double precision;
-    paused double precision;
-    kinds  text[];
-    error  text;
-    refusal text;
-BEGIN
-    bad := ARRAY(
+    at    timestamptz := rowlock._clock();
+    names text[] := ARRAY(
         SELECT DISTINCT t.source FROM unnest(steps) t
         WHERE t.source IS NOT NULL AND (t.fault IS NOT NULL OR t.retry_after IS NOT NULL) ORDER BY 1);
-    IF cardinality(bad) > 0 THEN
-        PERFORM rowlock._make_sources(bad);
+    this  text;
+    s     rowlock._step;
+    h     rowlock.sources;
+    c     rowlock.sources;      -- the class
+BEGIN
+    IF cardinality(names) = 0 THEN
+        RETURN;
     END IF;
-    -- All rows that will be written, locked in one order. A success is written at most once a second.
-    PERFORM 1 FROM rowlock.sources x
-    WHERE x.name = ANY (ARRAY(SELECT t.source FROM unnest(steps) t WHERE t.source IS NOT NULL))
-      AND (x.name = ANY (bad) OR x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL
-           OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second')
-    ORDER BY x.name
-    FOR UPDATE;
-
-    FOREACH this IN ARRAY bad LOOP
+    PERFORM rowlock._make_sources(names);
+    PERFORM 1 FROM rowlock.sources x WHERE x.name = ANY (names) ORDER BY x.name FOR UPDATE;
+    FOREACH this IN ARRAY names LOOP
         SELECT x.* INTO h FROM rowlock.sources x WHERE x.name = this;
         SELECT x.* INTO c FROM rowlock.sources x WHERE x.name = split_part(this, ':', 1);
-        before := extract(epoch FROM h.paused_until) - extract(epoch FROM at);
-        paused := before;
-        kinds := '{}';
-        error := NULL;
-        refusal := NULL;
         FOREACH s IN ARRAY steps LOOP
             CONTINUE WHEN s.source IS DISTINCT FROM this;
-            IF s.retry_after > coalesce(paused, 0) THEN
-                paused := s.retry_after;
+            IF s.retry_after > 0 THEN
+                h.paused_until := greatest(h.paused_until, at + s.retry_after * interval '1 second');
             END IF;
-            kinds := kinds || CASE WHEN s.state = 'succeeded' THEN 'success' ELSE coalesce(s.fault, 'none') END;
             IF s.fault = 'source' THEN
-                error := nullif(concat_ws(': ', s.error_code, s.error_message), '');
+                h.last_failure_at := at;
+                h.last_error := coalesce(nullif(concat_ws(': ', s.error_code, s.error_message), ''), h.last_error);
             ELSIF s.fault = 'refusal' THEN
-                refusal := s.error_code;
+                h.refused_at := at;
+                h.refusal_code := coalesce(s.error_code, h.refusal_code);
             END IF;
             -- An attempt that was claimed before the breaker last opened or closed no longer counts.
             CONTINUE WHEN s.source_epoch <> h.epoch;
-            IF s.state = 'succeeded' THEN
-                h.failure_streak := 0;
-                h.refusals := 0;
-                IF h.opened_at IS NOT NULL THEN
-                    h.opened_at := NULL;
-                    h.opens := 0;
-                    h.epoch := h.epoch + 1;
-                    -- A pause that isn't over was made meanwhile, by an operator or the source, and stays.
-                    paused := CASE WHEN paused > 0 THEN paused END;
-                END IF;
-            ELSIF s.fault = 'source' THEN
+            IF s.fault = 'source' THEN
                 h.failure_streak := h.failure_streak + 1;
                 IF h.opened_at IS NOT NULL
                     OR h.failure_streak >= coalesce(h.failure_threshold, c.failure_threshold, 5)
                 THEN
-                    paused := greatest(
-                        least(coalesce(h.cooldown_seconds, c.cooldown_seconds, 300)
-                              * power(coalesce(h.cooldown_factor, c.cooldown_factor, 1), least(h.opens, 50)), 86400),
-                        coalesce(paused, 0));
+                    h.paused_until := greatest(
+                        at + interval '1 second' * least(
+                            coalesce(h.cooldown_seconds, c.cooldown_seconds, 300)
+                            * power(coalesce(h.cooldown_factor, c.cooldown_factor, 1), least(h.opens, 50)), 86400),
+                        h.paused_until);
                     h.opened_at := coalesce(h.opened_at, at);
                     h.opens := h.opens + 1;
                     h.epoch := h.epoch + 1;
@@ -823,34 +733,42 @@ BEGIN
         END LOOP;
         UPDATE rowlock.sources x
         SET failure_streak = h.failure_streak, opens = h.opens, refusals = h.refusals, enabled = h.enabled,
-            opened_at = h.opened_at, epoch = h.epoch,
+            opened_at = h.opened_at, epoch = h.epoch, last_failure_at = h.last_failure_at, last_error = h.last_error,
+            refused_at = h.refused_at, refusal_code = h.refusal_code, paused_until = h.paused_until,
             -- A breaker that changed forgets its probe; a pause that did not change keeps its moment.
             probe_job = CASE WHEN x.epoch = h.epoch THEN x.probe_job END,
             probe_token = CASE WHEN x.epoch = h.epoch THEN x.probe_token END,
-            paused_until = CASE WHEN paused IS DISTINCT FROM before THEN at + paused * interval '1 second'
-                                ELSE x.paused_until END,
-            paused_at = CASE WHEN paused IS DISTINCT FROM before THEN at ELSE x.paused_at END,
-            last_success_at = CASE WHEN 'success' = ANY (kinds) THEN at ELSE x.last_success_at END,
-            last_failure_at = CASE WHEN 'source' = ANY (kinds) THEN at ELSE x.last_failure_at END,
-            last_error = coalesce(error, x.last_error),
-            refused_at = CASE WHEN 'refusal' = ANY (kinds) THEN at ELSE x.refused_at END,
-            refusal_code = coalesce(refusal, x.refusal_code)
+            paused_at = CASE WHEN x.paused_until IS DISTINCT FROM h.paused_until THEN at ELSE x.paused_at END
         WHERE x.name = this;
     END LOOP;
+END;
+$$;
 
-    -- Sources with successes alone: these end a streak and close a half-open breaker.
+-- Apply successes to their sources: they end a streak and close a half-open breaker. A success is written at most once
+-- a second. store/sources/outcomes.py: tell, core/sources/breaker.py: after.
+CREATE OR REPLACE FUNCTION rowlock._tell_success(steps rowlock._step[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    at    timestamptz := rowlock._clock();
+    names text[] := ARRAY(
+        SELECT x.name FROM rowlock.sources x
+        WHERE x.name = ANY (ARRAY(SELECT t.source FROM unnest(steps) t WHERE t.source IS NOT NULL))
+          AND (x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL
+               OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second')
+        ORDER BY x.name
+        FOR UPDATE);
+BEGIN
+    IF cardinality(names) = 0 THEN
+        RETURN;
+    END IF;
     UPDATE rowlock.sources x
     SET failure_streak = 0, refusals = 0, last_success_at = at,
         epoch = x.epoch + CASE WHEN x.opened_at IS NULL THEN 0 ELSE 1 END,
+        -- A pause that isn't over was made meanwhile, by an operator or the source, and stays.
         paused_until = CASE WHEN x.opened_at IS NULL OR x.paused_until > at THEN x.paused_until END,
         opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
-    WHERE x.name = ANY (ARRAY(SELECT t.source FROM unnest(steps) t WHERE t.state = 'succeeded' AND t.source IS NOT NULL))
-      AND x.name <> ALL (bad)
-      AND EXISTS (
-          SELECT 1 FROM unnest(steps) t
-          WHERE t.state = 'succeeded' AND t.source = x.name AND t.source_epoch = x.epoch)
-      AND (x.failure_streak > 0 OR x.refusals > 0 OR x.opened_at IS NOT NULL
-           OR x.last_success_at IS NULL OR x.last_success_at <= at - interval '1 second');
+    WHERE x.name = ANY (names)
+      AND EXISTS (SELECT 1 FROM unnest(steps) t WHERE t.source = x.name AND t.source_epoch = x.epoch);
 END;
 $$;
 
@@ -1016,22 +934,18 @@ CREATE OR REPLACE FUNCTION rowlock.tell_tallies() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO rowlock.tallies
-    SELECT date_bin('1 minute', e.finished_at, '2000-01-01Z'), e.queue, e.task, e.state, e.run_bucket, e.wait_bucket,
+    SELECT date_bin('1 minute', e.finished_at, '2000-01-01Z'), e.queue, e.task, e.state,
+           coalesce(width_bucket(e.ran, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1),
+           coalesce(width_bucket(e.waited, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1),
            count(*), coalesce(sum(greatest(e.ran, 0)), 0), coalesce(sum(greatest(e.waited, 0)), 0)
     FROM (
         -- Only of successes: the run time of an attempt that did not succeed is counted with the attempt.
-        SELECT f.finished_at, f.queue, f.task, f.state, f.ran, f.waited,
-               coalesce(width_bucket(f.ran, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1)
-                   AS run_bucket,
-               coalesce(width_bucket(f.waited, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1)
-                   AS wait_bucket
-        FROM (
-            SELECT n.finished_at, n.queue, n.task, n.state,
-                   CASE WHEN n.state = 'succeeded' THEN
-                       date_part('epoch', n.finished_at) - date_part('epoch', n.started_at) END AS ran,
-                   CASE WHEN n.state = 'succeeded' THEN
-                       date_part('epoch', n.started_at) - date_part('epoch', n.run_after) END AS waited
-            FROM ended n) f) e
+        SELECT n.finished_at, n.queue, n.task, n.state,
+               CASE WHEN n.state = 'succeeded' THEN
+                   date_part('epoch', n.finished_at) - date_part('epoch', n.started_at) END AS ran,
+               CASE WHEN n.state = 'succeeded' THEN
+                   date_part('epoch', n.started_at) - date_part('epoch', n.run_after) END AS waited
+        FROM ended n) e
     GROUP BY 1, 2, 3, 4, 5, 6;
     RETURN NULL;
 END

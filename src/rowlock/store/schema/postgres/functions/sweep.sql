@@ -63,13 +63,12 @@ BEGIN
     ELSIF what = 'lease' THEN
         RETURN (
             SELECT count(*) FROM rowlock._settle(ARRAY(
-                SELECT CAST(ROW(1, j.id, j.lease_token, 'lost', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
-                            AS rowlock._ending)
+                SELECT CAST(ROW(1, j.id, j.lease_token, 'lost', NULL, NULL, NULL, NULL, NULL, NULL, NULL) AS rowlock._ending)
                 FROM rowlock.jobs_live j WHERE j.id = ANY (ids)), FALSE) s
             WHERE s.answer = 'applied');
     ELSIF what = 'start' THEN
         steps := ARRAY(
-            SELECT rowlock._plain_end(j, 'EXPIRED', 'not started before expires_at')
+            SELECT rowlock._cancelled(j, 'EXPIRED', 'not started before expires_at')
             FROM rowlock.jobs_live j WHERE j.id = ANY (ids));
         PERFORM rowlock._finish(steps, FALSE);
         RETURN cardinality(steps);
@@ -94,20 +93,19 @@ $$;
 CREATE OR REPLACE FUNCTION rowlock._promote(n integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    at  timestamptz := rowlock._clock();
-    ids uuid[];
+    at       timestamptz := rowlock._clock();
+    promoted integer;
 BEGIN
-    ids := ARRAY(
+    UPDATE rowlock.jobs_live l SET ready = TRUE, updated_at = at
+    WHERE l.id = ANY (ARRAY(
         SELECT j.id FROM rowlock.jobs_live j
         WHERE NOT j.ready AND j.state <> 'running' AND j.run_after <= at
           AND (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id AND coalesce(a.again_at > at, TRUE)) IS NULL
         ORDER BY j.run_after
         LIMIT n
-        FOR UPDATE SKIP LOCKED);
-    IF cardinality(ids) > 0 THEN
-        UPDATE rowlock.jobs_live j SET ready = TRUE, updated_at = at WHERE j.id = ANY (ids);
-    END IF;
-    RETURN cardinality(ids);
+        FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS promoted = ROW_COUNT;
+    RETURN promoted;
 END;
 $$;
 
