@@ -988,9 +988,6 @@ ORDER BY j.priority, j.source, j.id
     FOR UPDATE SKIP LOCKED
 ) front;
 
--- find_worker (id)
-SELECT id, version FROM rowlock.workers WHERE id = $1;
-
 -- finish_copy (now, final[0], final[1], final[2], final[3], final[4], final[5], final[6], final[7], final[8], final[9])
 INSERT INTO rowlock.jobs_finished (
     id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,

@@ -865,9 +865,6 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
 ORDER BY j.priority, j.source, j.id
     LIMIT ?3);
 
--- find_worker (id)
-SELECT id, version FROM rowlock_workers WHERE id = ?1;
-
 -- finish_copy (now, final)
 INSERT INTO rowlock_jobs_finished (
     id, task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,

@@ -103,7 +103,7 @@ def ask_to_stop(worker: str, how: StopHow) -> Steps[None]:
     back. It reads that with its next heartbeat."""
     if (yield Call("ask_worker_to_stop", id=worker, how=how)):
         return
-    there = yield Call("find_worker", id=worker)
+    there = [row for row in (yield Call("list_workers")) if row.id == worker]
     if not there:
         raise WorkerNotFound(worker)
     if there[0].version == "sql":

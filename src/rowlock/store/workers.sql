@@ -52,7 +52,3 @@ SET stop_requested = CASE WHEN stop_requested = 'stop' THEN 'stop' ELSE :how END
     stop_requested_at = coalesce(stop_requested_at, {now})
 WHERE id = :id AND expires_at > {now} AND version <> 'sql'
 RETURNING id;
-
--- name: find_worker
--- One worker, living or not.
-SELECT id, version FROM {t}workers WHERE id = :id;

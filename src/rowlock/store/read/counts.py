@@ -108,7 +108,7 @@ def live_queues(found: Lanes, paused: Collection[str], *, retries: bool = True) 
     for lane in (yield Call("running_lanes")):
         counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
         if not lane.unread:
-            longest[lane.queue] = float(lane.longest)
+            longest[lane.queue] = float(lane.longest or 0.0)  # None: another program wrote the row without times
     served = {name for row in found.workers for name in names(row.queues) or ()}
     return LiveQueues(
         queues=tuple(

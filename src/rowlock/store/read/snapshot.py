@@ -38,7 +38,7 @@ class RunningJob(NamedTuple):
     seconds: float
     overdue: float | None = None  # seconds since the end of its lease; negative while it holds
     attempt: int = 1
-    since: datetime | None = None
+    since: datetime | None = None  # None: another program wrote the row without times
     progress: int | None = None
     phase: str | None = None
 
@@ -85,7 +85,8 @@ class Snapshot(LiveQueues):
 @operation(read=True)
 def running(n: int) -> Steps[list[RunningJob]]:
     """Up to `n` jobs that run, the longest first."""
-    return [record(RunningJob, row) for row in (yield Call("running_jobs", n=n))]
+    rows = yield Call("running_jobs", n=n)
+    return [record(RunningJob, row, seconds=float(row.seconds or 0.0)) for row in rows]
 
 
 @operation(read=True)
@@ -111,7 +112,7 @@ def snapshot(within: Collection[float] = (DEAD_SECONDS,)) -> Steps[Snapshot]:
         listed=tuple((yield from workers.workers().start())),
         paused=paused,
         held=held,
-        running=tuple((yield from running(MOST).start())),
+        running=tuple(job for job in (yield from running(MOST).start()) if job.since is not None),
         dead=dead,
         sources=tuple(
             ClosedSource(row.name, standing(row.enabled, row.opened, row.paused), row.seconds, row.last_error)

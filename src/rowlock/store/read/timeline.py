@@ -37,9 +37,6 @@ def source_strips(names: Sequence[str]) -> Steps[dict[str, list[StripMinute]]]:
     return {name: [StripMinute(at, *numbers) for at, numbers in sorted(each.items())] for name, each in found.items()}
 
 
-# --- slots
-
-
 class Bar(NamedTuple):
     """One attempt in the time that a drawing shows."""
 

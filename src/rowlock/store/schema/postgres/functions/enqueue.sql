@@ -163,7 +163,7 @@ $$;
 
 -- Insert the rows of new jobs that share their options, and wake a worker if one is idle: the only INSERT of a job in
 -- these functions. `SET rowlock.wakeups = off` sends no NOTIFY, because PostgreSQL refuses PREPARE TRANSACTION after
--- one. store/jobs/enqueue.py: add_rows.
+-- one. store/jobs/enqueue.py: _insert.
 CREATE OR REPLACE FUNCTION rowlock._insert(task text, o jsonb, rows rowlock._new_row[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
