@@ -195,7 +195,7 @@ class WorkerSettings(Section):
     queues: Names = ("default",)  # to claim jobs from
     wakeups: bool = True  # new jobs wake idle workers; false: idle workers only poll
     metrics_port: Port | None = None  # for /metrics, /livez and /readyz; with processes, each gets the next port
-    metrics_host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"  # without a login
+    metrics_host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"  # that port asks for no login
 
     @field_validator("lease_seconds")
     @classmethod
