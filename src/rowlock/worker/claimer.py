@@ -90,7 +90,6 @@ class Claimer:
             self._wake.set()
 
     def settled(self) -> None:
-        """Outcomes were written."""
         if self.plan.settled():
             self._wake.set()
 

@@ -149,8 +149,6 @@ def die_with_parent() -> None:
 
 
 class Host:
-    """Receives jobs from the parent, runs them, and sends back how they ended."""
-
     def __init__(self, control: Connection, settings: str, leftovers: Leftovers) -> None:
         self._control, self._settings, self._leftovers = control, settings, leftovers
         self._pid = os.getpid()

@@ -94,10 +94,6 @@ class Children:
                 return ENDS[kind](*values)
             case ["unknown", reason]:
                 raise NotImportable(reason)
-            case ["overran"]:
-                return TimedOut(job.timeout_seconds or 0.0)
-            case ["stopped"]:
-                return Released(random.random(), "shutdown", "stopped")
             case ["lost"]:
                 raise LeaseLost(f"job {job.id} is no longer held by this attempt", job.id, job.token)
         return None
@@ -119,6 +115,7 @@ class Children:
         )
 
     async def _ask(self, message: list[Any], timeout: float | None, output: Output, report: Report) -> list[Any]:
+        """Send a message to a child; returns its answer, or the answer in place of a child that had to be killed."""
         while True:
             child = await self._take()
             used = child.used
@@ -131,9 +128,9 @@ class Children:
                 await self._end(child)
                 match error:
                     case TimeoutError() if limit.expired():
-                        return ["overran"]
+                        return ["end", TimedOut.__name__, [timeout]]
                     case ChildDied() if stopped:
-                        return ["stopped"]
+                        return ["end", Released.__name__, [random.random(), "shutdown", "stopped"]]
                     case ChildDied() if used and not error.began:
                         continue  # the child died before it received the job: use another child
                 raise

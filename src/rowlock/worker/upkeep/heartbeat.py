@@ -106,7 +106,7 @@ class Heart:
     async def stop(self) -> None:
         """Send no more heartbeats; leases that are still held run out."""
         self._stop.set()
-        self.lag.stop()
+        self.lag.timer.cancel()
         with contextlib.suppress(RuntimeError):  # its loop has ended already
             self._own_loop.call_soon_threadsafe(self._over.set)
         await asyncio.to_thread(self._thread.join, 10)
@@ -268,7 +268,6 @@ class LoopLag:
         self._loop = loop
         self._ticked = self._window = time.monotonic()
         self._longest = self._longest_before = 0.0  # lags in this window and in the one before
-        self._stopped = False
 
     def tick(self) -> None:
         """Note how late this timer is, and start it again. Called in the loop's own thread, first to begin."""
@@ -277,11 +276,7 @@ class LoopLag:
         if now - self._window > WINDOW_SECONDS:
             self._longest, self._longest_before, self._window = 0.0, self._longest, now
         self._longest = max(self._longest, late)
-        if not self._stopped:
-            self._loop.call_later(TICK_SECONDS, self.tick)
-
-    def stop(self) -> None:
-        self._stopped = True
+        self.timer = self._loop.call_later(TICK_SECONDS, self.tick)
 
     @property
     def blocked_for(self) -> float:
