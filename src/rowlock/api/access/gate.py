@@ -174,14 +174,10 @@ async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Re
     body = b"".join(parts)
     if "json" in headers.get("content-type", "").lower():
         refuse_repeated_names(body)
-    whole: Message | None = {"type": "http.request", "body": body, "more_body": False}
+    whole = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def again() -> Message:
-        nonlocal whole
-        if whole is None:
-            return await receive()
-        given, whole = whole, None
-        return given
+        return next(whole, None) or await receive()
 
     return again
 

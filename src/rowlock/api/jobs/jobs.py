@@ -56,8 +56,7 @@ async def list_jobs(
     if asker.job_id is not None:
         raise Refusal("FORBIDDEN", "this token can only read one job")
     states = tuple(state for state, word in schemas.STATUS.items() if word is status)
-    wanted = own_jobs.page(asker.owner, job_type, states, size + 1, before, skip)
-    found = await service.run(wanted)
+    found = await service.run(own_jobs.page(asker.owner, job_type, states, size + 1, before, skip))
     more = len(found) > size
     return schemas.JobPage(
         items=[schemas.JobShape.of(job, service.zone) for job in found[:size]],

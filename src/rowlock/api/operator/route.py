@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import StringConstraints
 from starlette.routing import Match
 from starlette.types import Scope
 
-from rowlock.api.context import Who, api_router, asker_of, must_change, service_of, tagged
+from rowlock.api.context import api_router, asker_of, must_change, service_of, tagged
 from rowlock.api.problems import Refusal, documented
 from rowlock.api.schemas import NO_NUL, Shape
 from rowlock.core.errors import InvalidArguments, NotAllowed, RowlockError
@@ -23,22 +23,6 @@ from rowlock.core.job import Job
 # LookupError: there is no such job, batch, schedule, task or worker.
 REFUSALS = {LookupError: "NOT_FOUND", InvalidArguments: "INVALID_ARGUMENTS", NotAllowed: "NOT_ALLOWED"}
 SLASH = "\udc2f"  # a slash inside of a name; no decoded path has a lone surrogate
-
-
-async def _operators_only(request: Request, asker: Who) -> AsyncIterator[None]:
-    """Around each of these routes: an operator, and for a change one who may change; what the library refuses becomes
-    a problem."""
-    if not asker.is_operator:
-        raise Refusal("FORBIDDEN", "this needs an operator's token: rowlock tokens create --scope operator")
-    if request.method not in ("GET", "HEAD"):
-        must_change(asker)
-    try:
-        yield
-    except RowlockError as error:
-        for kind, code in REFUSALS.items():
-            if isinstance(error, kind):
-                raise Refusal(code, str(error)) from None
-        raise
 
 
 class OperatorRoute(APIRoute):
@@ -62,17 +46,26 @@ class OperatorRoute(APIRoute):
         return partial(self._serve, super().get_route_handler())
 
     async def _serve(self, handler: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+        """Let an operator read, and change something if they may; what the library refuses becomes a problem."""
         panels, asker = (await service_of(request)).panels, await asker_of(request)
-        if "GET" not in (self.methods or ()):
-            try:
-                return await handler(request)
-            finally:
-                panels.forget()
         if not asker.is_operator:
-            return await handler(request)  # which refuses it
-        known = request.headers.get("if-none-match")
-        key = (request.url.path, request.url.query, asker.may_change)
-        response, shared = await panels.answer(key, lambda: handler(request), share=known is not None)
+            raise Refusal("FORBIDDEN", "this needs an operator's token: rowlock tokens create --scope operator")
+        reads, known = "GET" in (self.methods or ()), request.headers.get("if-none-match")
+        if not reads:
+            must_change(asker)
+        try:
+            if not reads:
+                return await handler(request)
+            key = (request.url.path, request.url.query, asker.may_change)
+            response, shared = await panels.answer(key, lambda: handler(request), share=known is not None)
+        except RowlockError as error:
+            for kind, code in REFUSALS.items():
+                if isinstance(error, kind):
+                    raise Refusal(code, str(error)) from None
+            raise
+        finally:
+            if not reads:
+                panels.forget()
         if response.status_code != 200:
             return response
         return tagged(bytes(response.body), known, {"Age": "1"} if shared else {})
@@ -100,7 +93,6 @@ def operator_router() -> APIRouter:
         route_class=OperatorRoute,
         prefix="/api/operator",
         tags=["operator"],
-        dependencies=[Depends(_operators_only)],
         responses=documented("FORBIDDEN", "INVALID_REQUEST", "TOO_SLOW"),
     )
 
