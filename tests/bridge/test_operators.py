@@ -63,6 +63,7 @@ async def test_the_job_of_a_message_that_was_too_large_is_published_again(
                 await there.request(job.id)
             there.say("job.results", status="FAILED", errorMessage="x" * 1_000_000, jobId=job.id)
             if memory == "no memory for a copy":
+                there.redis.connection_pool.disconnect()  # its large query buffer counts as used memory until it goes
                 there.redis.config_set("maxmemory", there.redis.info("memory")["used_memory"] + 20_000)
             async with app.bridge():
                 await until(lambda: bool(there.letters()))

@@ -21,11 +21,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rowlock.app import Rowlock
-from rowlock.core.errors import ConfigError
+from rowlock.core.errors import ConfigError, RowlockError
 from rowlock.store.engine.migrate import connected
 from rowlock.store.engine.store import dialect_of, file_of, redact
 
 PINGS = 100
+PATIENCE_SECONDS = 600
 ARGS = '{"n":0}'
 TABLES = """
 CREATE TABLE raw_jobs (id {serial} PRIMARY KEY, args text NOT NULL, queue text NOT NULL DEFAULT 'default',
@@ -104,9 +105,11 @@ async def _speed(number: int, work: Awaitable[Any]) -> float:
 
 
 async def _until(reached: Callable[..., bool]) -> None:
-    async with asyncio.timeout(600):
-        while not reached():
-            await asyncio.sleep(0.002)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not reached():
+        if time.monotonic() > deadline:
+            raise RowlockError(f"bench has waited for its jobs for {PATIENCE_SECONDS} s, and gives up")
+        await asyncio.sleep(0.002)
 
 
 @asynccontextmanager
@@ -149,7 +152,7 @@ async def _on_server(url: str) -> AsyncIterator[tuple[str, Add, Step]]:
 
     name = f"rowlock_bench_{token_hex(4)}"
     scratch = urlsplit(url)._replace(path=f"/{name}").geturl()
-    async with connected(url, "cannot open") as connection:
+    async with connected(url, "cannot open a database at") as connection:
         try:
             await connection.execute(f"CREATE DATABASE {name}")
             claiming, moving = await asyncpg.connect(scratch), await asyncpg.connect(scratch)
