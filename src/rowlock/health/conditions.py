@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 from rowlock.core.config.alert_rules import KINDS, AlertRule
 from rowlock.core.times import spell
 from rowlock.store.read.snapshot import RunningJob, Snapshot
 
-BEHIND_SECONDS = 60.0  # a queue whose oldest ready job has waited longer is behind
+# A queue is behind if its oldest ready job has been due for longer, unless it is paused or unserved: then that is
+# reported. An alert rule `oldest_seconds` has a limit of its own.
+BEHIND_SECONDS = 60.0
 STUCK_SECONDS = 60.0  # some sweeps: by then a worker should have reclaimed a job whose lease has expired
 SOURCES_NAMED = 5
 MOST_SUBJECTS = 20  # of one rule, the worst first: a thousand open breakers must not send a thousand messages
@@ -103,7 +104,7 @@ def _standing(when: str) -> AlertRule:
 
 def _queues(found: Snapshot) -> Iterator[Condition]:
     """One condition for each queue in trouble. A pause, or that nobody serves it, explains why it is behind."""
-    behind = {one.name: one for one in _oldest(replace(_standing("oldest_seconds"), above=BEHIND_SECONDS), found)}
+    behind = {one.name: one for one in _oldest(AlertRule("", "oldest_seconds", BEHIND_SECONDS), found)}
     served = found.served
     for queue in found.queues:
         if since := found.paused.get(queue.name):

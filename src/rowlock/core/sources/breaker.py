@@ -43,8 +43,9 @@ class Health:
 
 
 def after(health: Health, event: BreakerEvent) -> Health:
-    """The health after an event. An attempt that was claimed before the breaker last opened or closed is ignored,
-    except for the time for which the source asked to get no requests."""
+    """The health after an event. The breaker opens after `threshold` failures in a row, and again if the probe of an
+    open breaker fails; a success closes it. An attempt of an older epoch (claimed before the breaker last opened or
+    closed) counts for nothing, but the pause that its source asked for holds."""
     if event.retry_after is not None and event.retry_after > (health.paused_for or 0.0):
         health = replace(health, paused_for=event.retry_after)
     if event.epoch != health.epoch:

@@ -1,5 +1,6 @@
--- Claims of jobs without a source, and making due jobs claimable, in the order of claim.py. For jobs with a source see
--- sources/claim.sql; workers that call SQL functions claim in schema/postgres/functions/claim.sql.
+-- Claims of jobs without a source, and making due jobs claimable, in the order of claim.py. sources/claim.sql has the
+-- claims of jobs with a source, and of those that take turns with them; workers that call SQL functions claim in
+-- schema/postgres/functions/claim.sql.
 --
 -- Claim order is priority, then id. A lane is one range of the claim index: the ready jobs of one queue and one task
 -- between two priorities. Reading by lanes, a worker never reads jobs of tasks that it does not know.
