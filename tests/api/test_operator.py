@@ -26,6 +26,14 @@ async def test_an_owners_token_is_refused_on_every_operator_route(api: Api) -> N
         assert (status, problem["code"]) == (403, "FORBIDDEN"), (method, path)
 
 
+async def test_an_owner_is_refused_whatever_the_body_is(api: Api) -> None:
+    """What a body must look like is told to operators alone."""
+    token = await api.token()
+    for path in [path for method, path in OPERATOR if method == "POST"]:
+        status, problem, _ = await api.ask("POST", filled(path), token, ["no such body"])
+        assert (status, problem["code"]) == (403, "FORBIDDEN"), path
+
+
 async def test_a_reading_operator_may_look_and_change_nothing(api: Api) -> None:
     token = await api.token(None, "operator:read")
     for method, path in OPERATOR:

@@ -1,3 +1,6 @@
+-- Every statement as this engine runs it, by name, with its parameters in brackets. `now` is the time of a fake clock:
+-- in production it is NULL on PostgreSQL, which then uses its own clock, and the time of the machine on SQLite.
+
 -- about
 SELECT 'PostgreSQL ' || current_setting('server_version') AS server,
        (SELECT max(number) FROM rowlock.migrations) AS schema;

@@ -185,7 +185,7 @@ s.convicted := CAST(by_holder AS integer);
 s.error_code := CASE WHEN by_holder THEN 'CHILD_DIED'
 ELSE 'WORKER_LOST' END;
 s.error_message := coalesce(e.error_message, CASE WHEN by_holder THEN format('attempt %s ended with the death of its quarantine process', j.attempt)
-ELSE format('%s stopped beating during attempt %s', j.locked_by, j.attempt) END);
+ELSE format('%s stopped sending heartbeats during attempt %s', j.locked_by, j.attempt) END);
 IF cancel AND NOT by_holder THEN s.state := 'cancelled';
 s.error_code := 'CANCELLED';
 ELSIF by_holder AND j.convictions + 1 >= 2 THEN s.state := 'dead';

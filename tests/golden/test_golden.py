@@ -38,6 +38,11 @@ BOUNDS = (
     "minItems",
 )
 
+# The first lines of postgres.sql and sqlite.sql.
+HEAD = """\
+-- Every statement as this engine runs it, by name, with its parameters in brackets. `now` is the time of a fake clock:
+-- in production it is NULL on PostgreSQL, which then uses its own clock, and the time of the machine on SQLite."""
+
 
 @pytest.mark.parametrize("engine", ["postgres", "sqlite"])
 def test_the_statements_that_run(engine: str) -> None:
@@ -45,7 +50,7 @@ def test_the_statements_that_run(engine: str) -> None:
     for name, query in sorted(load(engine).items()):
         binds = ", ".join(bind if column is None else f"{bind}[{column}]" for bind, column in query.binds)
         texts[f"{name} ({binds})" if binds else name] = query.sql
-    compare_statements(f"{engine}.sql", texts)
+    compare_statements(f"{engine}.sql", HEAD, texts)
 
 
 def test_the_schema_of_postgresql(template_url: str) -> None:

@@ -182,7 +182,7 @@ def test_every_written_name_is_used() -> None:
 
 
 # Operations that only run where their callers have found the capability.
-ASKED_BEFORE = {"_days", "_default_days", "_notify_idle", "gaps", "writers_from"}
+ASKED_BEFORE = {"_days", "_default_days", "_notify_idle", "begin", "gaps", "writers_from"}
 
 
 def test_a_statement_that_one_engine_lacks_is_called_only_where_a_capability_is_asked_for() -> None:

@@ -12,19 +12,20 @@ FOLDER = Path(__file__).parents[1] / "golden"
 SHOWN = 60  # lines of a difference
 
 
-def compare_statements(name: str, statements: dict[str, str]) -> None:
+def compare_statements(name: str, head: str, statements: dict[str, str]) -> None:
     """Fail, with the difference, if a statement reads differently in the golden file of this name.
 
     `statements` has the text of each by its heading. How a text is laid out does not count, nor do its comments."""
     before = {}
-    for text in (FOLDER / name).read_text("utf-8").split("\n\n-- ") if (FOLDER / name).exists() else ():
+    file = (FOLDER / name).read_text("utf-8") if (FOLDER / name).exists() else ""
+    for text in file.removeprefix(f"{head}\n\n").split("\n\n-- "):
         heading, _, sql = text.removeprefix("-- ").partition("\n")
         before[heading] = sql.rstrip().rstrip(";")
     same = before.keys() == statements.keys() and all(
         laid_out(before[heading]) == laid_out(sql) for heading, sql in statements.items()
     )
     if not same or os.environ.get("GOLDEN") == "write":
-        compare(name, "\n\n".join(f"-- {heading}\n{sql};" for heading, sql in statements.items()))
+        compare(name, "\n\n".join([head, *(f"-- {heading}\n{sql};" for heading, sql in statements.items())]))
 
 
 def laid_out(sql: str) -> str:

@@ -1,4 +1,4 @@
-"""Reports of workers behind Redis: judges progress and results, checks the files they name, and stores them.
+"""Handles what workers behind Redis report: validates progress and results, checks result files, saves the outcome.
 
 Each report is written under the lease of the attempt that it is about, so repeated and late ones change nothing.
 """
@@ -50,7 +50,7 @@ MISMATCH = "CHECKSUM_MISMATCH"
 # Errors of the path or the file itself. All other errors are faults of a disk or network, which may be temporary.
 OF_THE_FILE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.EILSEQ}
 CHECKS = 4  # result files that are checked at the same time
-Stored = Callable[[Sequence[Claimed], int], None]  # gets the jobs that ended, and the number of jobs reported on
+Stored = Callable[[Sequence[Claimed], int], None]  # called with the jobs that ended, and how many reports were stored
 ResultFile = tuple[str, str, str, str]  # job id, token, uri, checksum
 
 
@@ -112,8 +112,8 @@ class ReportWriter:
         return heard
 
     async def _write_ends(self, ends: Mapping[str, Ended]) -> dict[str, Ignored | Unchecked]:
-        """Settle the jobs that ended. A bad file turns a success into a failure; a file that can't be read now leaves
-        its own result for later and no other."""
+        """Settle the jobs that ended. If a result file is bad, the attempt has failed. If it can't be read right now,
+        only that result waits; the others are stored."""
         named = [(one.job.id, one.file, one.checksum) for one in ends.values() if one.file is not None]
         checks = await asyncio.gather(*[self._check(file, reported) for _, file, reported in named])
         found = {job_id: check for (job_id, _, _), check in zip(named, checks, strict=True)}
@@ -133,7 +133,7 @@ class ReportWriter:
         await batches.end_after_commit(self._store, ended)
         for job, t in applied:
             if t.error_code is not None:
-                log.info("Job %s ended behind Redis as %s: %s", job.id, t.state, t.error_code)
+                log.info("An attempt behind Redis is over; job %s is now %s: %s", job.id, t.state, t.error_code)
         unchecked = {job_id: check for job_id, check in found.items() if isinstance(check, Unchecked)}
         return unchecked | {
             job_id: Ignored(ACCEPTED if answer == "applied" else STALE) for job_id, answer in answers.items()
@@ -175,7 +175,8 @@ def check_file(folder: ResultFolder, uri: str, reported: str, most_bytes: int) -
     except (OutsideOfFolder, OSError) as error:
         if isinstance(error, OSError) and (error.errno not in OF_THE_FILE or not folder.path.is_dir()):
             raise
-        why = "no regular file, or behind a symbolic link" if isinstance(error, OutsideOfFolder) else error.strerror
+        odd = "it is not a regular file, or is behind a symbolic link"
+        why = odd if isinstance(error, OutsideOfFolder) else error.strerror
         return Failed(INVALID_PATH, f"{uri} cannot be read: {why}", permanent=True)
     if found != wanted:
         return Failed(MISMATCH, f"{uri}: the file has {found}, but the worker reported {wanted}", permanent=True)
@@ -187,7 +188,7 @@ def check_file(folder: ResultFolder, uri: str, reported: str, most_bytes: int) -
 
 @operation(read=True)
 def known_jobs(ids: Sequence[str]) -> Steps[dict[str, Claimed | JobStatus]]:
-    """Those of these jobs that exist."""
+    """The jobs with these ids; those that don't exist are left out."""
     rows = yield Call("remote_jobs", asked=[(job_id,) for job_id in ids])
     found: dict[str, Claimed | JobStatus] = {row[0]: Claimed._make(row) for row in rows}
     if rest := [(job_id,) for job_id in ids if job_id not in found]:
@@ -208,12 +209,12 @@ def store_progress(reported: Sequence[tuple[str, str, int, str | None, str | Non
 async def settle(
     store: Store, settlements: Sequence[Settlement], files: Sequence[ResultFile], keep: Keep
 ) -> dict[str, Answer]:
-    """Write results under the fence, with the files that they name. Returns what `settle` of store/jobs returns; the
-    caller ends the batches."""
+    """Save results and their files, but only where the attempt still holds the lease. Returns what `settle` of
+    store/jobs returns; the caller ends the batches."""
     done = [s for s in settlements if s.transition.state is State.SUCCEEDED and s.job.on_success is None]
     answers: dict[str, Answer] = {}
     if done:
-        with suppress(LeaseLost):  # then nothing was written, and `_settle` finds out which of the leases hold
+        with suppress(LeaseLost):  # one was lost: nothing is written yet, and `_settle` sorts out which still hold
             await store.run(_succeed(done, files, keep))
             answers = dict.fromkeys([s.job.id for s in done], "applied")
     if rest := [s for s in settlements if s.job.id not in answers]:
@@ -228,8 +229,8 @@ def _is_plain(done: Sequence[Settlement], files: Sequence[ResultFile], keep: Kee
 
 @operation(single=_is_plain, repeatable=True, hot=True, size=lambda done, files, keep: len(done))
 def _succeed(done: Sequence[Settlement], files: Sequence[ResultFile], keep: Keep) -> Steps[None]:
-    """Successes without follow-ups; plain ones in one statement where the engine can. LeaseLost, and nothing is
-    written, if one of them doesn't hold its job."""
+    """The fast path for successes without a follow-up: one statement, if there are no files or linked jobs and the
+    engine can. All or nothing: a single lost lease raises LeaseLost."""
     rows = sorted((job.id, job.token, t.result) for job, t in done)
     if _is_plain(done, files, keep) and (yield from dialect()).moves_in_one_statement:
         (found,) = yield Call("succeed_remote", done=rows, keep=keep.succeeded, number=len(rows))
@@ -240,7 +241,7 @@ def _succeed(done: Sequence[Settlement], files: Sequence[ResultFile], keep: Keep
         applied = yield from succeed(rows, keep, [job for job, _ in done if is_linked(job)]).start()
         yield Call("outbox_heard", heard=[row[:1] for row in rows])
     if not applied:
-        raise LeaseLost("not all of these attempts hold their jobs")
+        raise LeaseLost("some of these attempts no longer hold their jobs")
 
 
 @operation(repeatable=True)

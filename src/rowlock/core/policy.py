@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 DAY = 86_400.0
 POISON_CONVICTIONS = 2  # after these, a job is dead with the code POISON
-MAX_LOSSES = 10  # in a row; after these, a job is dead even without a conviction, or it would be started for ever
-PROBATION = 100  # attempts that must come back after a loss before the next loss counts as a first one again
+MAX_LOSSES = 10  # in a row; then a job is dead, convicted or not: otherwise it would be restarted for ever
+PROBATION = 100  # attempts that must come back before a loss is forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ def fixed(seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float
 
 
 def exponential(base: float | timedelta = 10, cap: float | timedelta = DAY, factor: float = 2.0) -> Backoff:
-    """`base`, then `factor` times as long after each try, at most `cap`; jittered over the upper half."""
+    """`base`, then `factor` times as long after each try, up to `cap`. The real delay is random, between 50 and 100 %
+    of that."""
     return Backoff("exponential", _positive(base, "exponential(base=)"), _positive(cap, "exponential(cap=)"), factor)
 
 
@@ -97,17 +98,16 @@ DEFAULT_BACKOFF = exponential()
 
 class Streaks(NamedTuple):
     """Counts since the last attempt that came back (succeeded, failed, timed out or snoozed), or since an operator's
-    retry; columns of jobs_live. `losses` and `releases` are sums over the job's whole life, from which tries are
-    computed; no limit may read those, because a job that snoozes for months would reach every limit.
+    retry; columns of jobs_live. `losses` and `releases` are totals over the job's whole life, for computing tries.
+    They are never limited themselves, because a job that snoozes for months would reach every limit.
 
     `losses_in_row` above 0 makes the job a suspect, which runs in quarantine. Quarantine ends with the first attempt
-    that comes back, so that one `kill -9` does not slow a job for the rest of its life. That alone would let a job
-    through that kills its worker every second time: it would come back whenever it is in quarantine, kill the next
-    worker, and go on for ever if it snoozes in between, because neither counts as a try. So each loss also begins a
-    probation of PROBATION attempts that come back. A job that is lost again during its probation stays in quarantine
-    for another PROBATION attempts (`probation` is above PROBATION then), where the next deaths convict it. Losses in a
-    row begin one probation: they show no more about the job than the first of them. Convictions stay until an
-    operator's retry."""
+    that comes back, so that one `kill -9` does not slow a job for the rest of its life. But take a job that kills
+    every second worker: it behaves in quarantine, gets out, kills the next worker, and so on. If it snoozes in between,
+    that never ends, because neither snoozes nor losses count as tries. So each loss also starts a probation of
+    PROBATION attempts that come back. If the job is lost again on probation, it is quarantined until PROBATION more
+    attempts come back (`probation` is above PROBATION then), and deaths there convict it. Losses in a row start one
+    probation: the second shows nothing new about the job. Convictions stay until an operator's retry."""
 
     losses_in_row: int = 0
     probation: int = 0
@@ -119,7 +119,7 @@ NO_STREAKS = Streaks()
 
 
 def suspect(job: Claimed) -> bool:
-    """Whether the job's next attempt runs in quarantine. Never true of a job whose `probation` is 0."""
+    """Whether the job's next attempt runs in quarantine. Any loss sets `probation`, so 0 there means no."""
     return job.losses_in_row > 0 or job.probation > PROBATION
 
 
@@ -148,7 +148,7 @@ class Transition:
             raise NotAllowed(f"a running job whose attempt ended {self.outcome!s} cannot become {self.state!s}")
 
 
-SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # without a result; most jobs end so, and share this value
+SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # without a result, as most jobs end; they share this value
 CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
 
 
@@ -224,7 +224,7 @@ def _after_loss(job: Claimed, end: Lost, draw: float) -> Transition:
     in_row, convictions = job.losses_in_row + 1, job.convictions + int(end.convicted)
     probation = job.probation if in_row > 1 else 2 * PROBATION if job.probation else PROBATION
     worker = end.worker or "its worker"
-    code, message = "WORKER_LOST", f"{worker} stopped beating during attempt {job.attempt}"
+    code, message = "WORKER_LOST", f"{worker} stopped sending heartbeats during attempt {job.attempt}"
     if end.convicted:
         code, message = (
             "CHILD_DIED",

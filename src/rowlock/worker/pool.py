@@ -50,10 +50,10 @@ from rowlock.worker.upkeep.sweeper import Sweeper
 
 log = logging.getLogger("rowlock.worker")
 
-LINES_SECONDS = 1.0  # for the log lines of jobs that are not yet written when a worker stops
-LEAVE_SECONDS = 1.0  # for attempts that were asked to stop at the end of a shutdown's grace
-CLAIM_SECONDS = 10.0  # at most, for a claim that is under way when the worker stops
-START_TRIES, START_SECONDS = 5, 0.2  # of a worker whose connection breaks while it starts; the delay grows
+LINES_SECONDS = 1.0  # that a stopping worker waits to write the log lines of its jobs
+LEAVE_SECONDS = 1.0  # that attempts get to return once the grace of a shutdown is over
+CLAIM_SECONDS = 10.0  # that a stopping worker waits for the claim it has sent, at most
+START_TRIES, START_SECONDS = 5, 0.2  # if the connection breaks during the start; each delay is longer
 
 
 class WorkerPool:
@@ -64,20 +64,20 @@ class WorkerPool:
         self.app, self.id = app, worker_id()
         self._started = False
         self._ending = False
-        self._deadline = math.inf  # until which running attempts may finish, once the worker stops
+        self._deadline = math.inf  # for running attempts, while the worker stops
         self._stopped = asyncio.Event()
         self._asked: asyncio.Task[None] | None = None  # the stop that an operator has asked for
-        self._exits = AsyncExitStack()  # what a failed start closes again
+        self._exits = AsyncExitStack()  # closed by a stop, and if the start fails
         self.endpoint: Endpoint | None = None
 
     # --- start
 
     async def start(self, *, claims: bool = True) -> None:
-        """Open everything and begin to work. Without `claims` it runs only what its executor is given, reclaims no
-        other worker's jobs, and says in the database that it serves no task."""
+        """Open everything and begin to work. With `claims=False` the worker only runs the jobs that its executor is
+        given: it reclaims no jobs of other workers, and registers as serving no tasks."""
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise NotAllowed(
-                "a child process imports this module, and it starts a worker: use if __name__ == '__main__'"
+                "importing this module in a child process starts a worker: put that under if __name__ == '__main__'"
             )
         try:
             await self._open(claims)
@@ -224,8 +224,7 @@ class WorkerPool:
             await self._asked
 
     async def _poll_and_assign(self) -> float:
-        """One round of claiming for the free slots by hand, as the loop `claim` repeats it; returns the delay before
-        the next."""
+        """Run one round of the loop `claim` by hand. Returns the delay before the next round."""
         return await self.claimer.round()
 
     @property
@@ -240,7 +239,7 @@ class WorkerPool:
 
     @property
     def reclaimed(self) -> int:
-        """Leases of other workers that this one ended."""
+        """How many leases of other workers this one has ended."""
         return self.sweeper.reclaimed
 
     @property
@@ -250,15 +249,15 @@ class WorkerPool:
 
     @property
     def held_up(self) -> bool:
-        """Whether this worker holds no job although jobs are ready, because their sources are closed."""
+        """Whether this worker is idle although jobs are ready, because no source that they need admits a job."""
         return self.idle and self.claimer.plan.sources.all_closed
 
     # --- stop
 
     async def stop(self, timeout: float | None = None) -> None:
         """Stop: let running attempts finish for `shutdown_timeout_seconds`, then release them without using up a
-        try. A stop that is under way (an operator's drain has no time limit) gets this one's time limit, if that is
-        earlier, and is waited for."""
+        try. If the worker is stopping already, its time limit becomes this one if that ends sooner (an operator's
+        drain has none), and this waits for the end."""
         if not self._started:
             return
         grace = self.settings.shutdown_timeout_seconds if timeout is None else timeout
@@ -281,7 +280,7 @@ class WorkerPool:
             self._stopped.set()
 
     def _limit(self, grace: float) -> None:
-        """Release the running attempts after these seconds, or earlier if that was the time limit before."""
+        """Let running attempts finish for `grace` seconds from now, unless their time ends sooner already."""
         self._deadline = min(self._deadline, time.monotonic() + grace)
 
     async def _end_attempts(self, grace: float) -> None:
@@ -316,29 +315,28 @@ class WorkerPool:
                     try:
                         await self.claimer.adopt_lost_claims()
                     except StoreError as error:
-                        log.warning("whether a claim that was cut off has taken jobs is not known yet: %s", error)
+                        log.warning("it is not known yet whether an interrupted claim has taken jobs: %s", error)
                         await asyncio.sleep(random.uniform(0.2, 0.5))
         self.stopping.give_back_unstarted()
 
     def hurry(self) -> None:
-        """Release the running attempts of a stop that is under way now, without waiting for its timeout."""
+        """If the worker is stopping, release its running attempts now, without waiting for the timeout."""
         if self._started:
             self._limit(0.0)
 
     def asked_to_stop(self, how: StopHow) -> None:
-        """An operator asks this worker to end, after the jobs that it runs or now; each heartbeat says it again."""
+        """An operator wants this worker to end: after its running jobs, or right now. Each heartbeat reports it
+        again."""
         if how == "stop":
             self.hurry()
         if self._asked is None and not self._ending:
-            ends = "gives them back" if how == "stop" else "ends after them"
-            log.info(
-                "an operator asks for a %s: %d jobs run here; takes no more, and %s", how, self.slots.occupied, ends
-            )
+            then = "gives them back" if how == "stop" else "ends when they have finished"
+            log.info("operator requested a %s: %d jobs running; claims no more and %s", how, self.slots.occupied, then)
             self._asked = asyncio.ensure_future(self.stop(0.0 if how == "stop" else math.inf))
 
 
 def _observers(app: Client, settings: WorkerSettings, worker: str) -> tuple[Watcher, WorkerMeter | None]:
-    """The watchers that the settings ask for, as one, and the worker's numbers if something shows them. Optional
+    """One watcher for all that the settings ask for, and a meter if the worker's metrics are shown anywhere. Optional
     libraries are imported here: ConfigError if one is missing."""
     uncounted = frozenset(name for name, task in app.registry.here().items() if not task.options.counted)
     watchers: list[Watcher] = [JobLog(worker, uncounted)]

@@ -13,7 +13,9 @@ import pytest
 
 from rowlock import FakeClock, Rowlock
 from rowlock.core.job import Job
+from rowlock.core.states import FINAL
 from rowlock.store.jobs.claim import Range, work_left
+from rowlock.store.read.filter import JobFilter
 from rowlock.testing import CLOSED_SECONDS, Testing
 from rowlock_apps.coins import Coins
 from rowlock_apps.coins.answer_cache import AnswerCache
@@ -79,7 +81,7 @@ class OneWorker(Testing):
                 break
             assert time.monotonic() < deadline + 30, "jobs were still running after 30 s"
             await asyncio.sleep(0.005)
-        finished = [job for job in await self._finished() if job.id not in self._seen]
+        finished = [job for job in await self._jobs(JobFilter(states=tuple(FINAL))) if job.id not in self._seen]
         self._seen |= {job.id for job in finished}
         return finished
 

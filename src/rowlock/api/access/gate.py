@@ -32,14 +32,15 @@ access = logging.getLogger("rowlock.api.access")
 
 GONE = 499  # logged as the status if the client disconnected before the end of its request
 OPEN = ("/livez", "/readyz", "/api/openapi.json")  # need no token: they reveal nothing about jobs
-LOGIN = ("POST", "/api/session")  # brings the secret of a login link, and needs no token
+LOGIN = ("POST", "/api/session")  # has the secret of a login link in its body, and needs no token
 HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"}
 
 
 class RequestGate:
-    """ASGI middleware around the routes. `alone` means that they are not mounted in another application: the Host
-    header is checked, and `api.base_path` is their prefix. `pages` are files that anybody may read. `is_ours` returns
-    whether a route of Rowlock serves a request: a route of the application needs a token, whatever its path is."""
+    """ASGI middleware around the routes. `alone`: this is the whole application and not mounted in another one, so the
+    Host header is checked, and `api.base_path` is the prefix of all routes. `pages` are files that anybody may read.
+    `is_ours`: whether a request is for a route of Rowlock. Only such routes can do without a token; one that the
+    application has added needs a token even at the same path."""
 
     def __init__(
         self, app: ASGIApp, service: Service, is_ours: Callable[[Scope], bool], pages: Pages | None, alone: bool
@@ -87,7 +88,7 @@ class RequestGate:
         try:
             self._addresses.spend(_address(scope))
             if self._prefix and scope["path"] == self._prefix:
-                # The addresses in the dashboard are relative to its folder.
+                # Links in the dashboard are relative, so its own address must end in a slash.
                 await RedirectResponse(f"{self._prefix}/", 307)(scope, receive, answer)
                 return
             await self._check(scope)
@@ -116,7 +117,9 @@ class RequestGate:
 
     async def _check(self, scope: Scope) -> None:
         if not self._known_host(scope):
-            raise Refusal("INVALID_HOST", "add this name to api.allowed_hosts if the server may be reached by it")
+            raise Refusal(
+                "INVALID_HOST", "if clients should reach the server by this Host name, add it to api.allowed_hosts"
+            )
         connection = HTTPConnection(scope)
         check_origin(connection, self._settings)
         path = str(scope["path"]).removeprefix(scope.get("root_path", ""))
@@ -183,9 +186,8 @@ async def read_body(scope: Scope, receive: Receive, settings: ApiSettings) -> Re
 
 
 def refuse_repeated_names(body: bytes) -> None:
-    """Refuse JSON with an object that has one name twice: which of the two values counts differs between programs, so
-    that a proxy may have checked another value than the one that a route would use. The route itself refuses a body
-    that is not JSON."""
+    """Refuse JSON with a repeated name in an object. Programs disagree about which of the two values counts, so a proxy
+    may have checked one while a route uses the other. The route itself refuses a body that is not JSON."""
 
     def checked(pairs: list[tuple[str, Any]]) -> None:
         seen = set[str]()

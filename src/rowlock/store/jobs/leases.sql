@@ -1,4 +1,5 @@
--- Running leases, in the order of leases.py. transitions.sql explains why batches are joined by CROSS JOIN.
+-- Running leases, in the order of leases.py. Batches of ids are joined by CROSS JOIN, which SQLite never
+-- reorders: it reads the batch first, and then one row of the table for each id.
 
 -- name: beat
 -- Renew leases. A row that another transaction has locked is skipped, because waiting for it would delay the heartbeats

@@ -182,7 +182,7 @@ def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep, linked: Seq
         number, counted = len(successes), (yield Call("changed"))
     if number != counted[0].moved:
         if linked:
-            raise LeaseLost("not all of these attempts hold their jobs")
+            raise LeaseLost("some of these attempts no longer hold their jobs")
         return False
     if linked:
         yield from keys.release([job.id for job in linked if job.unique_mode is not None], State.SUCCEEDED)

@@ -116,7 +116,7 @@ class Explanation:
     running     a worker has it
     published   its request is in a Redis stream, and no worker has answered it
     cancelling  a worker has it and was asked to stop
-    lost        its worker has stopped beating; the next sweep takes the job back
+    lost        its worker has stopped sending heartbeats; the next sweep takes the job back
     expired     its latest start has passed; the next sweep cancels it
     time        it waits for its time
     paused      its queue is paused

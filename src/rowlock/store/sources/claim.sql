@@ -249,25 +249,6 @@ CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
     LIMIT :n)
 WHERE {part:not_paused};
 
--- name: claim_picked [postgres]
--- Claim these jobs, which the caller has locked, and return them. :at is the time at which the gates were read.
-UPDATE rowlock.jobs_live
-SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
-WHERE id {in:picked(id uuid)} AND ready
-RETURNING {part:claimed};
-
--- name: claim_picked [sqlite]
--- Claim these jobs. `read_picked` reads the rows afterwards, which costs half as much as RETURNING.
-UPDATE rowlock_jobs_live
-SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
-WHERE id {in:picked(id uuid)} AND ready;
-
--- name: read_picked [sqlite]
--- The jobs that `claim_picked` has claimed.
-SELECT {part:claimed}
-FROM rowlock_jobs_live
-WHERE id IN (SELECT picked.id FROM {rows:picked(id uuid)}) AND state = 'running';
-
 -- name: spend
 -- Write how many tokens are left in buckets that the caller has locked. `tokens_at` never goes back, so that no period
 -- fills a bucket twice.

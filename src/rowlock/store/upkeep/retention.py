@@ -1,8 +1,8 @@
 """Deletes what is old: finished jobs, their attempts and keys, batches, ticks, events, log lines.
 
-Every finished job carries the day `drop_on` from which it may go. On PostgreSQL each day has a partition, which is
-dropped as a whole (partitions.py); the rows of the default partition, and all rows on SQLite, are deleted in batches.
-Batches are small, and after each the pruner sleeps as long as the batch took.
+Every finished job has a date `drop_on`, the first day on which it may be deleted. On PostgreSQL each day has a
+partition, which is dropped as a whole (partitions.py); the rows of the default partition, and all rows on SQLite, are
+deleted in batches. Batches are small, and after each the pruner sleeps as long as the batch took.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from rowlock.store.upkeep import bad_rows
 from rowlock.store.upkeep.partitions import drop_partitions
 
 BATCH = 1_000  # rows that one transaction deletes, at most
-TICK_DAYS = 31  # how long rows of fired ticks are kept; older ticks cannot fire again: `next_tick` is later
-SMALLEST_BATCH = 20  # at least, where a transaction takes long
-BATCH_SECONDS = 0.05  # how long one should take: on SQLite, other writers wait for it
-KEYS_AT_ONCE = 10_000  # per search, which reads the whole table; they are deleted in batches
+TICK_DAYS = 31  # for fired ticks; `next_tick` has passed them, so they cannot fire again without their rows
+SMALLEST_BATCH = 20  # rows, however slow the database is
+BATCH_SECONDS = 0.05  # that a batch should take: on SQLite, all other writers wait meanwhile
+KEYS_AT_ONCE = 10_000  # expired keys that one scan of the table finds; they are deleted in batches
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Other rows that grow old: the statement that deletes up to :n of them, and the age in seconds from which a row is old.
-# None: the statement has its own rule. LONGEST: as old as the finished job that is kept the longest.
+# What else is pruned: the statement that deletes up to :n rows, and how old in seconds a row must be. None: the
+# statement has its own rule. LONGEST: as old as a finished job can get.
 LONGEST = -1.0
 OTHERS = {
     "prune_audit": audit.KEEP_SECONDS,
@@ -51,7 +51,7 @@ OTHERS = {
 @dataclass(frozen=True, slots=True)
 class Pruned:
     partitions: tuple[str, ...] = ()
-    jobs: int = 0  # one by one; a partition's rows are not counted
+    jobs: int = 0  # deleted as rows; those of a dropped partition are not counted
     attempts: int = 0
     keys: int = 0
     busy: bool = False  # a partition is still there because another session held a lock
@@ -71,8 +71,8 @@ class Pace:
             self.size = min(BATCH, self.size * 2)
 
     async def rest(self, began: float) -> None:
-        """Adapt to the batch that began at this moment, then sleep for as long as it took: other writers get their
-        turn."""
+        """Choose the next size by how long the batch took that started at `began`, then sleep that long, so that
+        others can write."""
         took = time.monotonic() - began
         self.learn(took)
         await asyncio.sleep(took)
@@ -82,7 +82,7 @@ async def prune(store: Store, keep: Keep | None = None) -> Pruned:
     """Delete finished jobs whose retention is over, then attempts whose job is gone, and expired keys."""
     longest = max(keep or Keep())
     dropped, answers = await drop_partitions(store) if store.dialect.partitions else ([], set())
-    # A partition that is locked now is left for the next call, which drops it as a whole.
+    # A partition that is locked is left for the next call. Only if this role may not drop any, rows are deleted.
     partitioned = store.dialect.partitions and "denied" not in answers
     jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
     attempts = await _prune_attempts(store, longest)
@@ -135,8 +135,8 @@ async def _prune_keys(store: Store) -> int:
 
 @operation(single=True, repeatable=True)
 def forget(statement: str, n: int, age: float | None = None, only: Sequence[str] | None = None) -> Steps[int]:
-    """Delete up to `n` rows that are older than `age` seconds or whose own time has come; with `only`, finished jobs
-    among these. Returns how many."""
+    """Delete up to `n` rows older than `age` seconds, or by the statement's own rule if `age` is None; with `only`,
+    delete those of these jobs that are finished. Returns how many."""
     if only is not None:
         return len((yield Call("prune_these", asked=[(job_id,) for job_id in only])))
     return len((yield Call(statement, n=n, ago=None if age is None else -age)))

@@ -392,7 +392,7 @@ BEGIN
                 e.error_message,
                 CASE WHEN by_holder
                      THEN format('attempt %s ended with the death of its quarantine process', j.attempt)
-                     ELSE format('%s stopped beating during attempt %s', j.locked_by, j.attempt) END);
+                     ELSE format('%s stopped sending heartbeats during attempt %s', j.locked_by, j.attempt) END);
             IF cancel AND NOT by_holder THEN
                 s.state := 'cancelled';
                 s.error_code := 'CANCELLED';
