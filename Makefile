@@ -45,7 +45,7 @@ ui: $(VENV)/.dev
 	$(BIN)/python ui/build.py
 
 images: ui
-	cd tests && ../$(BIN)/python -m support.dashboard_images ../docs/images
+	cd tests && ../$(BIN)/python -m support.web.images ../docs/images
 
 test: lint ui
 	$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder $(ARGS)

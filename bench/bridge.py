@@ -160,7 +160,7 @@ def turns(jobs: int, rounds: int, postgres: bool) -> Iterator[tuple[Run, Run]]:
     """The bare loop and the bridge in turns, each round with a Redis and a database of its own."""
     from bench.server import start_server
     from rowlock.cli.kit.target import run_async
-    from support.redis_server import RedisServer
+    from support.servers.redis import RedisServer
 
     with ExitStack() as stack:
         server = stack.enter_context(start_server()) if postgres else None

@@ -15,7 +15,7 @@ from bench.usage import cpu_seconds
 from rowlock import Rowlock
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
-from support.server import PostgresDatabases
+from support.servers.postgres import PostgresDatabases
 
 TRIGGERS = {
     "sqlite": [

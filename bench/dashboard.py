@@ -23,7 +23,7 @@ from rowlock.store.engine.postgres.store import PostgresStore
 from rowlock.store.engine.sqlite import runner
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.read import counters
-from support.server import PostgresDatabases
+from support.servers.postgres import PostgresDatabases
 
 PAGE_SECONDS, STATEMENT_SECONDS = 0.3, 0.1
 FILL = {

@@ -209,8 +209,8 @@ async def dashboard(app: Any) -> Callable[[], Awaitable[None]]:
 def remote_side(stack: ExitStack) -> Any:
     """A Redis with nothing in it."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from support.redis_server import RedisServer
-    from support.remote import Remote
+    from support.servers.redis import RedisServer
+    from support.web.remote import Remote
 
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rowlock-path-")))
     server = RedisServer(folder).start()

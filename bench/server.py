@@ -9,7 +9,7 @@ from bench.catalog import ROOT
 from bench.processes import Broken
 
 sys.path.insert(0, str(ROOT / "tests"))  # the tests' own server: one way to start PostgreSQL is enough
-from support.server import PostgresServer
+from support.servers.postgres import PostgresServer
 
 # Memory and WAL fit the load on a small machine; nothing that weakens a commit (fsync, synchronous_commit and
 # full_page_writes stay at their defaults). Statements are counted only where a measure turns that on.

@@ -26,7 +26,7 @@ from rowlock.cli.kit.logs import JsonLines
 from rowlock.core.config import load_settings
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
-from support.server import PostgresDatabases, free_port
+from support.servers.postgres import PostgresDatabases, free_port
 
 GOAL = 0.9  # of the throughput without
 

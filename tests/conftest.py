@@ -16,10 +16,7 @@ import hypothesis
 import pytest
 
 from rowlock.store.engine import outage
-from support.memory import use_memory_for_files
-from support.parts import pytest_runtest_setup, pytest_sessionfinish
-from support.server import PostgresDatabases, shared_server
-from support.stores import (
+from support.rigs.stores import (
     clock,
     database,
     engine,
@@ -31,6 +28,9 @@ from support.stores import (
     used_database,
     used_databases,
 )
+from support.servers.memory import use_memory_for_files
+from support.servers.parts import pytest_runtest_setup, pytest_sessionfinish
+from support.servers.postgres import PostgresDatabases, shared_server
 
 __all__ = [  # what pytest finds here
     "clock",

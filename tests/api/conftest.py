@@ -18,8 +18,8 @@ from rowlock.api.access import tokens
 from rowlock.api.context import Service
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
-from support.apps import app_url
-from support.result_tasks import add_file_tasks
+from support.rigs.app import app_url
+from support.tasks.results import add_file_tasks
 
 __all__ = ["app_url"]
 

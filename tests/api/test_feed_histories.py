@@ -14,8 +14,8 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.api.live import reader
-from support.parts import PARTS
-from support.server import PostgresServer
+from support.servers.parts import PARTS
+from support.servers.postgres import PostgresServer
 
 SOAK_SECONDS = 330.0
 STEPS = (

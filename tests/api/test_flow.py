@@ -13,7 +13,7 @@ import pytest
 from cli.command import Cli
 from rowlock import Rowlock
 from rowlock.api.live import events
-from support.server import free_port
+from support.servers.postgres import free_port
 
 APP = """
 import asyncio

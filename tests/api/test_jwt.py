@@ -25,7 +25,7 @@ from rowlock.api.access.published_keys import PublishedKeys
 from rowlock.api.live import sockets
 from rowlock.core.config import JwtSettings, load_settings
 from rowlock.core.errors import ConfigError
-from support.result_tasks import CONTENT, add_file_tasks
+from support.tasks.results import CONTENT, add_file_tasks
 
 SECRET = "a shared secret of more than thirty-two bytes"
 HS256 = JwtSettings(algorithm="HS256", secret=SECRET, issuer="https://id.example", audience="jobs")

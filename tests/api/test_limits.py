@@ -14,7 +14,7 @@ from api.conftest import Api, Serve
 from rowlock import Context, Rowlock
 from rowlock.api.live import sockets
 from rowlock.core.config import load_settings
-from support.apps import app_url
+from support.rigs.app import app_url
 
 __all__ = ["app_url"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from api.conftest import Api
 from rowlock import Rowlock
-from support.refusals import refused
+from support.sql.refusals import refused
 
 
 async def operator(api: Api, path: str, body: Any = None, method: str | None = None) -> Any:

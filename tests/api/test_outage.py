@@ -17,7 +17,7 @@ from rowlock.api.server import serving
 from rowlock.core.config import load_settings
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
-from support.server import PostgresServer
+from support.servers.postgres import PostgresServer
 
 BODIES = {  # of the routes that look at the body before they ask who it is
     ("POST", "/api/jobs"): {"jobType": "add", "args": {"a": 1}},

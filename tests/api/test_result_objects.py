@@ -28,7 +28,7 @@ from rowlock.core.config import load_settings
 from rowlock.core.errors import ConfigError, Permanent
 from rowlock.worker.upkeep import result_files
 from rowlock.worker.upkeep.result_files import ResultTidy
-from support.result_tasks import CONTENT, add_file_tasks
+from support.tasks.results import CONTENT, add_file_tasks
 
 JOB, OTHER = "01a1e816-66e9-7021-9c64-716195c1e13d", "01a1e816-66e9-7021-9c64-716195c1e13e"
 

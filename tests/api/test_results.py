@@ -9,7 +9,7 @@ import pytest
 from api.conftest import Api
 from rowlock.api.jobs.results import _digest
 from rowlock.client.results.results import PARTIAL
-from support.result_tasks import CONTENT
+from support.tasks.results import CONTENT
 
 
 async def run(api: Api, token: str, task: str, **args: str) -> dict[str, object]:

@@ -21,7 +21,7 @@ from rowlock import Rowlock
 from rowlock.api.access import tokens
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
-from support.server import PostgresDatabases
+from support.servers.postgres import PostgresDatabases
 
 CHECKS = [
     schemathesis.checks.not_a_server_error,

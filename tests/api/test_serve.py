@@ -12,7 +12,7 @@ import pytest
 from api.test_flow import ready
 from cli.command import Cli
 from rowlock.api.live import sockets
-from support.server import free_port
+from support.servers.postgres import free_port
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from rowlock.health.post import Transport
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import cancel, enqueue, leases, settle
 from rowlock.store.upkeep import retention
-from support.receiver import Receiver, receiving
-from support.server import free_port
+from support.servers.postgres import free_port
+from support.servers.receiver import Receiver, receiving
 
 QUICK = {"enabled": True, "allow_private": True, "retry_seconds": 0.05, "timeout_seconds": 5}
 

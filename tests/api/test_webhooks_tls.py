@@ -9,8 +9,8 @@ import pytest
 
 from api.conftest import Serve
 from api.test_webhooks import QUICK, create, secret_of, shown, until_done
-from support.certificates import Authority
-from support.receiver import Received, receiving
+from support.servers.certificates import Authority
+from support.servers.receiver import Received, receiving
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.core.config import load_settings
-from support.apps import app_url
-from support.redis_server import RedisServer
-from support.remote import Remote, with_tasks
+from support.rigs.app import app_url
+from support.servers.redis import RedisServer
+from support.web.remote import Remote, with_tasks
 
 __all__ = ["app_url"]
 

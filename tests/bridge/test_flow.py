@@ -9,7 +9,7 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.core.errors import ConfigError
-from support.remote import Remote, until, until_state
+from support.web.remote import Remote, until, until_state
 
 
 async def test_a_job_is_published_and_its_result_makes_it_succeed(app: Rowlock, remote: Remote) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from support.remote import Remote, until_state
+from support.web.remote import Remote, until_state
 
 SUM = "sha256:" + hashlib.sha256(b"video").hexdigest()
 

@@ -25,8 +25,8 @@ from rowlock.core.config import RedisSettings
 from rowlock.core.job import NewJob
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import enqueue
-from support.redis_server import RedisServer
-from support.remote import Remote, until, until_state, with_tasks
+from support.servers.redis import RedisServer
+from support.web.remote import Remote, until, until_state, with_tasks
 
 
 async def test_a_job_of_which_no_request_can_be_made_is_dead_and_the_others_are_published(

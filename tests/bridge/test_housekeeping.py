@@ -10,7 +10,7 @@ from rowlock.store.engine.ids import new_id
 from rowlock.store.read import counters
 from rowlock.store.upkeep import bad_rows
 from rowlock.worker.upkeep import sweeper
-from support.remote import Remote, until_state
+from support.web.remote import Remote, until_state
 
 
 async def test_a_bridge_alone_sums_up_the_counters_and_tidies(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from support.remote import Remote, until, until_state
+from support.web.remote import Remote, until, until_state
 
 TESTS = Path(__file__).resolve().parent.parent
 FEW = pytest.param(3, id="few")
@@ -30,7 +30,7 @@ def killed_bridge(app: Rowlock, remote: Remote, point: str, folder: Path) -> str
         "ROWLOCK_REDIS__TAKEOVER_SECONDS": "0.5",
         "ROWLOCK_RESULTS__PATH": str(remote.results),
     }
-    command = [sys.executable, "-m", "rowlock", "bridge", "--app", "support.bridge_process:app"]
+    command = [sys.executable, "-m", "rowlock", "bridge", "--app", "support.servers.bridge:app"]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=100)
     assert done.returncode == -signal.SIGKILL, done.stderr
     return done.stderr

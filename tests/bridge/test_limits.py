@@ -6,7 +6,7 @@ from typing import Any
 from rowlock import Rowlock
 from rowlock.store import queues
 from rowlock.store.read.counts import read_stats
-from support.remote import Remote, until, until_state, with_tasks
+from support.web.remote import Remote, until, until_state, with_tasks
 
 
 async def test_a_source_lets_only_its_limit_be_published(app: Rowlock, remote: Remote) -> None:

@@ -4,8 +4,8 @@ from rowlock import Rowlock
 from rowlock.signals.endpoint import shown
 from rowlock.signals.metrics import METRICS
 from signals.scraping import names, values
-from support.contract_tasks import until
-from support.remote import Remote
+from support.tasks.contract import until
+from support.web.remote import Remote
 
 
 async def test_a_bridge_tells_its_lag_and_its_dead_letters(app: Rowlock, remote: Remote) -> None:

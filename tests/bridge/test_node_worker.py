@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rowlock import Rowlock
-from support.node import example, node
-from support.remote import Remote, until, until_state
+from support.servers.node import example, node
+from support.web.remote import Remote, until, until_state
 
 Start = Callable[[], "subprocess.Popen[bytes]"]
 

@@ -22,8 +22,8 @@ from rowlock.store import audit
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import enqueue
 from rowlock.store.read.snapshot import snapshot
-from support.redis_server import RedisServer
-from support.remote import Remote, until, until_state, with_tasks
+from support.servers.redis import RedisServer
+from support.web.remote import Remote, until, until_state, with_tasks
 
 ANA = audit.Actor("ana", "cli")
 
@@ -245,7 +245,7 @@ async def test_a_user_of_the_server_logs_in_by_the_url_and_its_password_is_in_no
 
 
 async def until_said(caplog: pytest.LogCaptureFixture, text: str) -> None:
-    from support.remote import until
+    from support.web.remote import until
 
     await until(lambda: text in caplog.text)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from support.remote import Remote, until, until_state, with_tasks
-from support.server import PostgresServer
+from support.servers.postgres import PostgresServer
+from support.web.remote import Remote, until, until_state, with_tasks
 
 
 @pytest.mark.parametrize("engine", ["postgres"])

@@ -9,7 +9,7 @@ from rowlock import Rowlock
 from rowlock.bridge import listener
 from rowlock.bridge import reports as stored
 from rowlock.core.errors import StoreUnavailable
-from support.remote import Remote, until, until_state
+from support.web.remote import Remote, until, until_state
 
 
 async def published(app: Rowlock, remote: Remote, number: int) -> list[dict[str, str]]:

@@ -18,9 +18,9 @@ from rowlock.bridge.stats import numbers
 from rowlock.bridge.streams import StreamEntry, opened_streams
 from rowlock.store import audit
 from rowlock_apps.replays.samples import sample
-from support.node import example, node
-from support.redis_server import RedisServer
-from support.remote import Remote, until, until_state, with_tasks
+from support.servers.node import example, node
+from support.servers.redis import RedisServer
+from support.web.remote import Remote, until, until_state, with_tasks
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reference/worker-contract.md"
 

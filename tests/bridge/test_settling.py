@@ -8,7 +8,7 @@ from rowlock.bridge import reports as stored
 from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Succeeded
 from rowlock.core.policy import decide
-from support.remote import Remote
+from support.web.remote import Remote
 
 
 async def held(app: Rowlock, there: Remote, number: int) -> list[Settlement]:

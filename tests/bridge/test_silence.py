@@ -6,9 +6,9 @@ from typing import Any
 
 from rowlock import Rowlock
 from rowlock.bridge import outbox
-from support.redis_server import RedisServer
-from support.refusals import refused
-from support.remote import Remote, until, until_state, with_tasks
+from support.servers.redis import RedisServer
+from support.sql.refusals import refused
+from support.web.remote import Remote, until, until_state, with_tasks
 
 QUICK = {"redis__lease_seconds": 1.5, "redis__takeover_seconds": 1.0, "worker__lease_seconds": 1.0}
 QUICK |= {"worker__heartbeat_seconds": 0.25, "worker__sweep_seconds": 0.25}

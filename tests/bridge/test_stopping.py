@@ -12,7 +12,7 @@ from rowlock.bridge.bridge import Bridge
 from rowlock.bridge.messages import REQUESTS
 from rowlock.bridge.streams import Streams
 from rowlock.worker.loops import Loops
-from support.remote import Remote, until
+from support.web.remote import Remote, until
 
 
 async def test_a_bridge_that_is_stopped_while_it_publishes_sends_each_request_once_and_marks_it(

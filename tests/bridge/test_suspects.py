@@ -14,7 +14,7 @@ from rowlock.bridge.reports import ReportWriter
 from rowlock.bridge.streams import StreamEntry, Streams
 from rowlock.core.config import RedisSettings
 from rowlock.core.errors import StoreUnavailable
-from support.remote import Remote, until, until_state
+from support.web.remote import Remote, until, until_state
 
 
 async def published(app: Rowlock, remote: Remote, number: int) -> list[dict[str, str]]:

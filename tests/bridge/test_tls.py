@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from rowlock import Rowlock
-from support.parts import PARTS
-from support.redis_server import RedisServer
-from support.remote import Remote, until_state, with_tasks
+from support.servers.parts import PARTS
+from support.servers.redis import RedisServer
+from support.web.remote import Remote, until_state, with_tasks
 
 
 def own_certificate(folder: Path) -> tuple[Path, Path]:

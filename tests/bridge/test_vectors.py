@@ -12,8 +12,8 @@ import pytest
 
 from rowlock.bridge import messages
 from rowlock.cli.main import execute
-from support.node import example, node
-from support.redis_server import RedisServer
+from support.servers.node import example, node
+from support.servers.redis import RedisServer
 
 VECTORS = resources.files("rowlock.bridge").joinpath("vectors")
 # Writes over what is there, reports a wrong checksum and leaves out the attempt.

@@ -11,7 +11,7 @@ import aiohttp
 from rowlock import Rowlock
 from rowlock.api.access import tokens
 from rowlock.api.server import serving
-from support.remote import Remote, with_tasks
+from support.web.remote import Remote, with_tasks
 
 VIDEO = b"\x00\x00\x00\x18ftypmp42 and the rest of it"
 

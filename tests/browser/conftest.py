@@ -12,11 +12,11 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from support.apps import app_url
-from support.browser import NoBrowser, OpenWindow, get_chromium, open_window, running_browser
-from support.dashboard_world import World, world
-from support.server import PostgresDatabases
-from support.stores import ENGINES
+from support.rigs.app import app_url
+from support.rigs.stores import ENGINES
+from support.servers.postgres import PostgresDatabases
+from support.web.browser import NoBrowser, OpenWindow, get_chromium, open_window, running_browser
+from support.web.world import World, world
 
 __all__ = ["app_url"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from cli.command import Background, Cli, wait_until
 from rowlock_apps.replays import samples, service
 from rowlock_apps.replays.app import Replays
-from support.server import free_port
+from support.servers.postgres import free_port
 
 
 class Place:

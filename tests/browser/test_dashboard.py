@@ -10,10 +10,10 @@ from rowlock import Rowlock
 from rowlock.api.access import tokens
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
-from support.browser import OpenWindow, Window
-from support.dashboard_page import ONE_ENGINE, confirm, live, rest, show
-from support.dashboard_world import LINKS, World, until
-from support.refusals import refused
+from support.sql.refusals import refused
+from support.web.browser import OpenWindow, Window
+from support.web.page import ONE_ENGINE, confirm, live, rest, show
+from support.web.world import LINKS, World, until
 
 VIEWS = {  # each with something that only the database could have told
     "now": "queues are fine",

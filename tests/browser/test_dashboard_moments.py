@@ -11,11 +11,11 @@ import pytest
 from playwright.async_api import Request, Route, expect
 
 from rowlock.api.live.panels import Panels
-from support.browser import OpenWindow
-from support.contract_tasks import until
-from support.dashboard_page import ONE_ENGINE, go_on, live, rest, show
-from support.dashboard_world import World
-from support.dashboard_world import until as world_until
+from support.tasks.contract import until
+from support.web.browser import OpenWindow
+from support.web.page import ONE_ENGINE, go_on, live, rest, show
+from support.web.world import World
+from support.web.world import until as world_until
 
 pytestmark = ONE_ENGINE
 AN_HOUR = 3_600_000  # milliseconds

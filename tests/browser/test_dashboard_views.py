@@ -13,9 +13,9 @@ from playwright.async_api import Page, expect
 from rowlock.store import workers
 from rowlock.store.jobs import tasks
 from rowlock.store.jobs.tasks import StoredTask
-from support.browser import OpenWindow
-from support.dashboard_page import ONE_ENGINE, confirm, live, show
-from support.dashboard_world import LINKS, World, until
+from support.web.browser import OpenWindow
+from support.web.page import ONE_ENGINE, confirm, live, show
+from support.web.world import LINKS, World, until
 
 HOSTILE = Path(__file__).with_name("hostile.txt").read_text("utf-8").splitlines()
 A_SECOND = 1_150  # milliseconds of the page's clock, with those after which it sets its timer

@@ -11,7 +11,7 @@ from docs.test_docs import ROOT, blocks
 from rowlock import Rowlock
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
-from support.browser import OpenWindow
+from support.web.browser import OpenWindow
 
 PAGE = """<!doctype html>
 <html lang="en"><title>films</title><link rel="icon" href="static/icon.svg">

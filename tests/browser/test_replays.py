@@ -15,8 +15,8 @@ from playwright.async_api import Locator, Page, Route, expect
 from browser.replays_place import Place, add_replay, checksum_of, sha256
 from rowlock import NotAllowed
 from rowlock_apps.replays import samples, service
-from support.browser import HIDE, OpenWindow
-from support.server import PostgresDatabases
+from support.servers.postgres import PostgresDatabases
+from support.web.browser import HIDE, OpenWindow
 
 LONG_MS = 9 * 60 * 1000  # its export takes about a minute: long enough to be watched, and to be cancelled
 HOSTILE = [line for line in Path(__file__).with_name("hostile.txt").read_text("utf-8").splitlines() if len(line) <= 200]

@@ -10,7 +10,7 @@ from cli.command import Inside
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.upkeep import bad_rows as aside
-from support.bad_rows import bad_id, bad_rows, insert_bad_rows
+from support.sql.bad_rows import bad_id, bad_rows, insert_bad_rows
 
 
 @pytest.fixture

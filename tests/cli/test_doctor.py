@@ -20,7 +20,7 @@ from rowlock.core.schedules.schedule import Schedule
 from rowlock.store import workers
 from rowlock.store.schedules import schedules
 from rowlock.store.sources import sources
-from support.race_disk import disk
+from support.races.disk import disk
 
 
 def write(*operations: Any, sql: str | None = None) -> None:

@@ -9,7 +9,7 @@ import pytest
 from cli.command import Cli, Inside, wait_until
 from rowlock.core.job import Job
 from rowlock.store import audit, open_store
-from support.refusals import refused
+from support.sql.refusals import refused
 
 
 def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, here: Inside) -> None:

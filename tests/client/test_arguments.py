@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from rowlock import InvalidArguments, JobDead, Rowlock
-from support.contract_tasks import count_jobs, execute, row_of, working
+from support.tasks.contract import count_jobs, execute, row_of, working
 
 LIMIT = 256 * 1024
 

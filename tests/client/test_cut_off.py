@@ -8,8 +8,8 @@ import pytest
 from rowlock import Rowlock, State, StoreError
 from rowlock.store.engine.postgres import connections
 from rowlock.worker.pool import WorkerPool
-from support.contract_tasks import row_of
-from support.writing import nobody_else_writes, patient, until_nothing_is_written
+from support.races.writing import nobody_else_writes, patient, until_nothing_is_written
+from support.tasks.contract import row_of
 
 
 async def test_an_enqueue_that_timed_out_is_not_enqueued_later(app: Rowlock, app_url: str) -> None:

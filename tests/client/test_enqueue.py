@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rowlock import InvalidArguments, JobCancelled, Rowlock
-from support.contract_tasks import count_jobs, execute, fetch, frozen, row_of, working
+from support.tasks.contract import count_jobs, execute, fetch, frozen, row_of, working
 
 JOB_IDS = "SELECT id FROM {t}jobs"
 

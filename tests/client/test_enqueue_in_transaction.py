@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 import pytest
 
 from rowlock import InvalidArguments, NotAllowed, Rowlock
-from support.contract_tasks import count_jobs, execute, fetch, row_of, rows_of, until, working
+from support.tasks.contract import count_jobs, execute, fetch, row_of, rows_of, until, working
 
 JOB_IDS = "SELECT id FROM {t}jobs"
 

@@ -13,7 +13,8 @@ from rowlock import (
     Rowlock,
     fixed,
 )
-from support.contract_tasks import (
+from support.sql.ledger import entries
+from support.tasks.contract import (
     count_jobs,
     lose_lease,
     row_of,
@@ -21,7 +22,6 @@ from support.contract_tasks import (
     until,
     working,
 )
-from support.ledger import entries
 
 
 async def test_on_success_is_written_with_the_success(app: Rowlock) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import rowlock.client.tasks.registry
 from rowlock import BaseHandler, HandlerNotFoundError, InvalidArguments, JobDead, Rowlock, fixed, get_handler, handler
-from support.contract_tasks import attempts_of, row_of, working
+from support.tasks.contract import attempts_of, row_of, working
 
 
 def make_sample(name: str) -> type[BaseHandler]:

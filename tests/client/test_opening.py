@@ -17,7 +17,7 @@ from rowlock import InvalidArguments, Rowlock, StoreError
 from rowlock.store import open_store
 from rowlock.store.engine import migrate
 from rowlock.testing import testing
-from support.writing import nobody_else_writes, until_nothing_is_written
+from support.races.writing import nobody_else_writes, until_nothing_is_written
 
 
 def used() -> tuple[int, int]:

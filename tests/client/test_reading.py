@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rowlock import InvalidArguments, JobDead, JobNotFound, Rowlock, StoreError, fixed
-from support.contract_tasks import working
+from support.tasks.contract import working
 
 
 async def test_jobs_are_listed_newest_first_and_in_pages(app: Rowlock) -> None:

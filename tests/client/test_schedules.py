@@ -10,7 +10,7 @@ import pytest
 
 from rowlock import InvalidArguments, Rowlock, ScheduleNotFound
 from rowlock.core.config import load_settings
-from support.contract_tasks import count_jobs, fetch, until
+from support.tasks.contract import count_jobs, fetch, until
 
 UNTEXT = "\udcff"  # what Python makes of a byte that is not UTF-8: no database stores it
 BAD = [UNTEXT, "api:x\n", "api:\ud800x"]

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from rowlock import Context, InvalidArguments, Rowlock, exponential, fixed
-from support.contract_tasks import count_jobs, row_of, rows_of, working
+from support.tasks.contract import count_jobs, row_of, rows_of, working
 
 
 def test_a_bare_decorator_names_the_task_after_the_function(app: Rowlock) -> None:

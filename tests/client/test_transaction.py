@@ -14,7 +14,8 @@ from rowlock import (
     JobNotFound,
     Rowlock,
 )
-from support.contract_tasks import (
+from support.sql.ledger import entries
+from support.tasks.contract import (
     count_jobs,
     execute,
     in_state,
@@ -24,7 +25,6 @@ from support.contract_tasks import (
     until,
     working,
 )
-from support.ledger import entries
 
 
 async def test_effects_commit_with_the_success(ledger: Rowlock) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rowlock import Context, Rowlock, StoreError, TransactionConflict
-from support.contract_tasks import in_state, row_of, working
-from support.ledger import entries
+from support.sql.ledger import entries
+from support.tasks.contract import in_state, row_of, working
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 

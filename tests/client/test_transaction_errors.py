@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from rowlock import Context, Rowlock, StoreError, StoreUnavailable
-from support.contract_tasks import in_state, row_of, working
-from support.ledger import entries
+from support.sql.ledger import entries
+from support.tasks.contract import in_state, row_of, working
 
 OWN = [
     FileNotFoundError(2, "no such file", "prices.csv"),

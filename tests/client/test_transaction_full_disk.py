@@ -6,8 +6,8 @@ from contextlib import suppress
 import pytest
 
 from rowlock import Context, Rowlock, StorageFull
-from support.contract_tasks import in_state, row_of, working
-from support.ledger import entries
+from support.sql.ledger import entries
+from support.tasks.contract import in_state, row_of, working
 
 FULL = """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 IF NEW.n < 0 THEN RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END IF;

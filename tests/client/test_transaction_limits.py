@@ -10,8 +10,8 @@ import pytest
 from rowlock import Context, JobDead, Rowlock, StoreError, StoreUnavailable
 from rowlock.core.config import Settings, WorkerSettings
 from rowlock.core.config.sections import TransactionSettings
-from support.contract_tasks import attempts_of, execute, in_state, row_of, until, working
-from support.ledger import entries
+from support.sql.ledger import entries
+from support.tasks.contract import attempts_of, execute, in_state, row_of, until, working
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"])
 

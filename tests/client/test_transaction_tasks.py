@@ -13,8 +13,8 @@ import pytest
 from rowlock import Context, JobDead, NotAllowed, Rowlock, StoreError
 from rowlock.client.context import loose_context
 from rowlock.testing import run
-from support.contract_tasks import count_jobs, in_state, row_of, until, working
-from support.ledger import entries
+from support.sql.ledger import entries
+from support.tasks.contract import count_jobs, in_state, row_of, until, working
 
 Spread = Callable[..., Awaitable[Any]]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from support.sql_worker import Sql
-from support.stores import ENGINES, FUNCTIONS
+from support.rigs.stores import ENGINES, FUNCTIONS
+from support.sql.worker import Sql
 
 # Modules about operations that have a function.
 WITH_FUNCTIONS = {

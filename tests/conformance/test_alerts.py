@@ -15,9 +15,9 @@ from rowlock.store import workers
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.read.snapshot import ClosedSource, Snapshot, TroubledSchedule
 from rowlock.store.schedules import schedules
-from support.rig import Rig, token
-from support.snapshots import snapshot
-from support.sources_rig import open_breaker, sources
+from support.rigs.rig import Rig, token
+from support.rigs.snapshots import snapshot
+from support.rigs.sources import open_breaker, sources
 
 BACKLOG = AlertRule("backlog", "queued", above=10, hold=0, resolve_after=60, repeat=600)
 FULL, EMPTY = snapshot({"default": 11}), snapshot()

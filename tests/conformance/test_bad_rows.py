@@ -30,10 +30,10 @@ from rowlock.worker.attempt.reports import ProgressBook
 from rowlock.worker.loops import Loops
 from rowlock.worker.settler import Settler
 from rowlock.worker.upkeep.sweeper import Sweeper
-from support.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
-from support.rig import KEEP, Rig, prefix
-from support.slots import new_claimer, new_slots
-from support.sources_rig import claim_turns, sources
+from support.rigs.rig import KEEP, Rig, prefix
+from support.rigs.sources import claim_turns, sources
+from support.rigs.worker import new_claimer, new_slots
+from support.sql.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
 
 # --- ids
 

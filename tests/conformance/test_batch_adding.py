@@ -9,9 +9,9 @@ from rowlock.core.job import NewJob
 from rowlock.store import batches
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.enqueue import NewRow
-from support.app_rig import app, rig
-from support.contract_tasks import working
-from support.rig import TABLES, Rig
+from support.rigs.app import app, rig
+from support.rigs.rig import TABLES, Rig
+from support.tasks.contract import working
 
 __all__ = ["app", "rig"]  # fixtures
 

@@ -13,9 +13,9 @@ from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store.jobs import cancel, enqueue, settle
 from rowlock.store.jobs.enqueue import NewRow
-from support.app_rig import app, report, rig, sweep, t
-from support.refusals import refused
-from support.rig import KEEP, Rig
+from support.rigs.app import app, report, rig, sweep, t
+from support.rigs.rig import KEEP, Rig
+from support.sql.refusals import refused
 
 __all__ = ["app", "report", "rig", "t"]  # fixtures
 

@@ -10,9 +10,9 @@ from rowlock.core.outcome import Failed, Succeeded
 from rowlock.store import batches
 from rowlock.store.jobs import settle
 from rowlock.store.upkeep import retention
-from support.app_rig import app, report, rig, sweep, t
-from support.contract_tasks import working
-from support.rig import KEEP, TABLES, Rig, settlement
+from support.rigs.app import app, report, rig, sweep, t
+from support.rigs.rig import KEEP, TABLES, Rig, settlement
+from support.tasks.contract import working
 
 __all__ = ["app", "report", "rig", "t"]  # fixtures
 

@@ -8,9 +8,9 @@ import pytest
 from rowlock import NotAllowed, Permanent, Rowlock
 from rowlock.core.outcome import Cancelled, Failed
 from rowlock.core.times import FakeClock
-from support.app_rig import app, rig, sweep
-from support.contract_tasks import until, working
-from support.rig import TABLES, Rig
+from support.rigs.app import app, rig, sweep
+from support.rigs.rig import TABLES, Rig
+from support.tasks.contract import until, working
 
 __all__ = ["app", "rig"]  # fixtures
 

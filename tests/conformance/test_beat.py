@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from rowlock.core.outcome import Released
 from rowlock.store.jobs import leases
-from support import contract
-from support.rig import Rig, token
+from support.rigs import contract
+from support.rigs.rig import Rig, token
 
 
 async def test_a_beat_renews_the_lease_by_the_stores_clock(rig: Rig) -> None:

@@ -12,8 +12,8 @@ from rowlock.store.jobs import bulk
 from rowlock.store.read.filter import JobFilter
 from rowlock.store.read.search import Counted
 from rowlock.store.upkeep.retention import forget
-from support.refusals import refused
-from support.rig import KEEP, Rig
+from support.rigs.rig import KEEP, Rig
+from support.sql.refusals import refused
 
 ANA = Actor("ana", "api", "127.0.0.1")
 

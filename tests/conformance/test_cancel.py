@@ -5,7 +5,7 @@ import pytest
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.core.states import State, allowed
 from rowlock.store.jobs import leases
-from support.rig import Rig
+from support.rigs.rig import Rig
 
 
 async def test_a_waiting_job_is_cancelled_at_once(rig: Rig) -> None:

@@ -14,8 +14,8 @@ from rowlock.core.policy import fixed
 from rowlock.store import queues
 from rowlock.store.jobs import claim, enqueue
 from rowlock.store.jobs.claim import Range
-from support import contract
-from support.rig import Rig, numbered, token
+from support.rigs import contract
+from support.rigs.rig import Rig, numbered, token
 
 
 async def test_claims_go_by_priority_then_id(rig: Rig) -> None:

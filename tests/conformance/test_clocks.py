@@ -6,7 +6,7 @@ from rowlock.core.outcome import Failed, Released
 from rowlock.core.policy import DAY
 from rowlock.store.jobs import cancel, leases
 from rowlock.store.upkeep import clock_repair
-from support.rig import KEEP, LEASE, TABLES, Rig
+from support.rigs.rig import KEEP, LEASE, TABLES, Rig
 
 MANY = 1_000
 

@@ -14,7 +14,7 @@ from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.enqueue import NewRow
-from support.rig import Rig, numbered, token
+from support.rigs.rig import Rig, numbered, token
 
 
 async def test_a_returned_enqueue_is_seen_by_everyone(rig: Rig, database: str) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import fixed
 from rowlock.store.jobs import cancel
-from support.rig import KEEP, Rig
+from support.rigs.rig import KEEP, Rig
 
 
 async def test_a_waiting_job_is_cancelled_at_its_latest_start(rig: Rig) -> None:

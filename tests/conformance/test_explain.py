@@ -14,7 +14,7 @@ from rowlock.store.read import search
 from rowlock.store.read.counts import read_stats, unknown_tasks
 from rowlock.store.read.explain import Explanation, explain
 from rowlock.store.read.filter import JobFilter
-from support.rig import KEEP, LEASE, Rig, numbered
+from support.rigs.rig import KEEP, LEASE, Rig, numbered
 
 
 async def register(

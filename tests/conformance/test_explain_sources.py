@@ -9,8 +9,8 @@ from rowlock.core.times import FakeClock
 from rowlock.store import Store, batches, queues, workers
 from rowlock.store.read.explain import Explanation, explain
 from rowlock.store.upkeep.clock_repair import put_sources_right
-from support.rig import LEASE, TABLES, Rig
-from support.sources_rig import claim_turns, cleared, enqueue_each, fail, open_breaker, sources, succeed
+from support.rigs.rig import LEASE, TABLES, Rig
+from support.rigs.sources import claim_turns, cleared, enqueue_each, fail, open_breaker, sources, succeed
 
 
 @pytest.fixture

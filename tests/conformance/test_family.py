@@ -16,8 +16,8 @@ from rowlock.store.read import relatives, search
 from rowlock.store.read.filter import JobFilter
 from rowlock.store.read.relatives import Relative
 from rowlock.store.read.search import Counted
-from support.app_rig import sweep
-from support.rig import Rig
+from support.rigs.app import sweep
+from support.rigs.rig import Rig
 
 AFTER = json.dumps({"task": "after"})  # a follow-up as a row carries it
 DEAD = Failed("E", "no", permanent=True)

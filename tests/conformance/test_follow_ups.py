@@ -10,8 +10,8 @@ from rowlock.client.tasks.registry import MAX_FOLLOW_UP_BYTES
 from rowlock.core.options import NOT_OF_FOLLOW_UPS, names_in
 from rowlock.core.outcome import Succeeded
 from rowlock.store.jobs import tasks
-from support.app_rig import app, rig, t
-from support.rig import Rig
+from support.rigs.app import app, rig, t
+from support.rigs.rig import Rig
 
 __all__ = ["app", "rig", "t"]  # fixtures
 

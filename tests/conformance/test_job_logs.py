@@ -7,7 +7,7 @@ from rowlock.store import Store
 from rowlock.store.read import job_logs
 from rowlock.store.read.job_logs import NewLine
 from rowlock.store.upkeep.retention import forget
-from support.rig import Rig
+from support.rigs.rig import Rig
 
 
 def lines(job_id: str, *messages: str) -> list[NewLine]:

@@ -9,8 +9,8 @@ import pytest
 
 from rowlock import InvalidArguments, Rowlock
 from rowlock.core.outcome import Failed, Released
-from support.app_rig import app, rig
-from support.rig import Rig
+from support.rigs.app import app, rig
+from support.rigs.rig import Rig
 
 __all__ = ["app", "rig"]  # fixtures
 

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from rowlock import Context, LeaseLost, Permanent, Rowlock
-from support.app_rig import app, rig
-from support.contract_tasks import until, working
-from support.rig import LEASE, Rig, token
-from support.sourced import claim_from, look
+from support.rigs.app import app, rig
+from support.rigs.rig import LEASE, Rig, claim_from, look, token
+from support.tasks.contract import until, working
 
 __all__ = ["app", "rig"]  # fixtures
 

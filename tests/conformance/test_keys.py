@@ -10,8 +10,8 @@ from rowlock import JobNotFound, NotAllowed, Rowlock, Task
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.upkeep import retention
-from support.app_rig import app, rig
-from support.rig import KEEP, LEASE, Rig, numbered
+from support.rigs.app import app, rig
+from support.rigs.rig import KEEP, LEASE, Rig, numbered
 
 __all__ = ["app", "rig"]  # fixtures
 

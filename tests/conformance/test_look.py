@@ -15,7 +15,7 @@ from rowlock.store import Store
 from rowlock.store.read import search
 from rowlock.store.read.filter import LAST_ID, Ids, JobFilter, ids_that_begin
 from rowlock.store.read.search import Counted
-from support.rig import Rig
+from support.rigs.rig import Rig
 
 
 async def pages(store: Store, filter: JobFilter, limit: int, within: Ids | None = None) -> list[str]:

@@ -16,7 +16,7 @@ from rowlock.store.engine import migrate
 from rowlock.store.engine.dialects import DIALECTS
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.sources.sources import sources
-from support.rig import COLUMNS, TABLES, Rig, prefix
+from support.rigs.rig import COLUMNS, TABLES, Rig, prefix
 
 OPEN = (
     "import asyncio, sys; from rowlock.store import open_store; from rowlock.store.engine.store import StoreOptions\n"

@@ -33,9 +33,9 @@ from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs import settle as transitions
 from rowlock.store.jobs.claim import Range
-from support.functions import FunctionStore, fake_world
-from support.interleave import rewrite
-from support.rig import KEEP, TABLES, Rig, numbered, settlement
+from support.files.functions import FunctionStore, fake_world
+from support.races.interleave import rewrite
+from support.rigs.rig import KEEP, TABLES, Rig, numbered, settlement
 
 LEASE, BACKOFF, DRAW = 60.0, 10.0, 0.5
 FINAL = ("succeeded", "dead", "cancelled")

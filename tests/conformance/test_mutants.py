@@ -12,9 +12,9 @@ from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Steps
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import settle
-from support import contract
-from support.interleave import add_gate, rewrite, watching
-from support.rig import Rig
+from support.races.interleave import add_gate, rewrite, watching
+from support.rigs import contract
+from support.rigs.rig import Rig
 
 postgres_only = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 

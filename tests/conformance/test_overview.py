@@ -11,7 +11,7 @@ from rowlock.store.read import overview as top
 from rowlock.store.read.overview import LATELY_MINUTES, MINUTES, Overview
 from rowlock.store.read.snapshot import snapshot
 from rowlock.store.sources import sources
-from support.rig import Rig
+from support.rigs.rig import Rig
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from rowlock.store.engine.statements import bind, load
 from rowlock.store.read.filter import LAST_ID
-from support.rig import Rig, numbered
+from support.rigs.rig import Rig, numbered
 
 ROWS = 10_000
 NOW = datetime(2026, 1, 21, tzinfo=UTC)  # the filled rows are one minute apart and end there

@@ -17,8 +17,8 @@ from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.upkeep.partitions import DAYS_AHEAD, ensure_partitions
 from rowlock.store.upkeep.retention import prune
-from support.retention_rig import IN_LINE, TODAY, Watched, cancelled, dead, left
-from support.rig import KEEP, Rig
+from support.rigs.retention import IN_LINE, TODAY, Watched, cancelled, dead, left
+from support.rigs.rig import KEEP, Rig
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 

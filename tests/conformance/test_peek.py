@@ -3,8 +3,8 @@
 from rowlock.core.claiming.ranges import QueueTask
 from rowlock.store import queues
 from rowlock.store.jobs import claim
-from support.rig import Rig
-from support.sources_rig import enqueue_each
+from support.rigs.rig import Rig
+from support.rigs.sources import enqueue_each
 
 SERVED = [QueueTask("default", "t"), QueueTask("other", "t")]
 

@@ -13,7 +13,7 @@ from rowlock.store.jobs import claim, leases, settle
 from rowlock.store.jobs.claim import Range
 from rowlock.store.read.filter import LAST_ID, JobFilter, params
 from rowlock.store.sources import claim as sourced_claim
-from support.plans import (
+from support.files.plans import (
     BATCH_ID,
     FIRST_FINISHED,
     NOW,
@@ -29,7 +29,7 @@ from support.plans import (
     ids,
     lanes,
 )
-from support.rig import numbered
+from support.rigs.rig import numbered
 
 FEW = [(numbered(FIRST_FINISHED + n),) for n in range(10)]  # what an operator or a lost lease asks for
 

@@ -2,7 +2,7 @@
 
 from rowlock.core.outcome import Failed, Released
 from rowlock.store.jobs import leases
-from support.rig import Rig, token
+from support.rigs.rig import Rig, token
 
 
 async def test_progress_is_shown_and_says_that_the_lease_holds(rig: Rig) -> None:

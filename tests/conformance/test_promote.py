@@ -2,8 +2,8 @@
 
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import fixed
-from support import contract
-from support.rig import Rig
+from support.rigs import contract
+from support.rigs.rig import Rig
 
 
 async def test_a_due_job_becomes_claimable_and_not_earlier(rig: Rig) -> None:

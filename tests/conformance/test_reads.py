@@ -20,7 +20,7 @@ from rowlock.store.engine.statements import bind, compile_query, load
 from rowlock.store.read import job_rows, search
 from rowlock.store.read.counts import read_stats
 from rowlock.store.read.filter import LAST_ID, JobFilter, params
-from support.rig import COLUMNS, Rig, numbered, settlement
+from support.rigs.rig import COLUMNS, Rig, numbered, settlement
 
 RESULTS = ["1", "0", '"text"', '"1"', "null", "false", "[]", '{"a": [1, {"b": null}]}']
 HOSTILE = ["' OR '1'='1", '"', "%", "_", "\\", "'; DELETE FROM rowlock_jobs_live; --", "", "ana ", "ANA", "日本"]

@@ -11,9 +11,9 @@ from rowlock.core.times import FakeClock
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import leases
-from support import contract
-from support.refusals import refused
-from support.rig import KEEP, Rig
+from support.rigs import contract
+from support.rigs.rig import KEEP, Rig
+from support.sql.refusals import refused
 
 
 async def test_a_lease_that_ran_out_makes_the_job_retryable(rig: Rig) -> None:

@@ -14,9 +14,9 @@ from rowlock.store.read import job_rows
 from rowlock.store.upkeep import retention
 from rowlock.store.upkeep.partitions import ensure_partitions
 from rowlock.store.upkeep.retention import Pace, prune
-from support.retention_rig import TODAY, Watched, cancelled, dead, left
-from support.rig import Rig, token
-from support.sources_rig import claim_turns, sources
+from support.rigs.retention import TODAY, Watched, cancelled, dead, left
+from support.rigs.rig import Rig, token
+from support.rigs.sources import claim_turns, sources
 
 # --- both engines
 

@@ -6,7 +6,7 @@ import pytest
 
 from rowlock.core.outcome import Cancelled, Failed, Lost, Succeeded
 from rowlock.store.jobs import cancel
-from support.rig import KEEP, Rig, token
+from support.rigs.rig import KEEP, Rig, token
 
 
 async def test_a_dead_job_goes_on_with_its_id_attempt_and_history(rig: Rig) -> None:

@@ -9,8 +9,8 @@ from rowlock.core.schedules.schedule import Missed
 from rowlock.store.schedules import fire as firing
 from rowlock.store.schedules import schedules
 from rowlock.store.upkeep import clock_repair
-from support.rig import Rig
-from support.schedule_rig import at, break_rule, declare, fire, fired, schedule, shown
+from support.rigs.rig import Rig
+from support.rigs.schedules import at, break_rule, declare, fire, fired, schedule, shown
 
 
 async def test_a_pause_fires_nothing_and_what_was_due_in_it_is_not_missed(rig: Rig) -> None:

@@ -12,8 +12,8 @@ from rowlock.core.schedules.schedule import Missed
 from rowlock.store.schedules import fire as firing
 from rowlock.store.schedules import schedules
 from rowlock.store.upkeep import retention
-from support.rig import Rig
-from support.schedule_rig import at, break_rule, declare, fire, fired, schedule, shown, ticks
+from support.rigs.rig import Rig
+from support.rigs.schedules import at, break_rule, declare, fire, fired, schedule, shown, ticks
 
 
 async def finish(rig: Rig, task: str = "t") -> None:

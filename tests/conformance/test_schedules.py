@@ -15,8 +15,8 @@ from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.schedules import dispatchers, schedules
 from rowlock.store.schedules import fire as firing
-from support.rig import Rig
-from support.schedule_rig import LEASE, NEW_YEAR, declare, fire, fired, schedule, shown, ticks
+from support.rigs.rig import Rig
+from support.rigs.schedules import LEASE, NEW_YEAR, declare, fire, fired, schedule, shown, ticks
 
 
 async def start(rig: Rig, name: str, *declares: str) -> Any:

@@ -14,8 +14,8 @@ from rowlock.store import batches
 from rowlock.store.jobs import enqueue, leases, settle
 from rowlock.store.jobs.enqueue import NewRow
 from rowlock.store.jobs.settle import Keep
-from support.refusals import refused
-from support.rig import ENDS, KEEP, Rig, moment, numbered, settlement, token
+from support.rigs.rig import ENDS, KEEP, Rig, moment, numbered, settlement, token
+from support.sql.refusals import refused
 
 NO_LEASE = {
     "lease_token": None,

@@ -4,8 +4,8 @@ import pytest
 
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.store.jobs import leases
-from support import contract
-from support.rig import ENDS, Rig, settlement, token
+from support.rigs import contract
+from support.rigs.rig import ENDS, Rig, settlement, token
 
 
 async def test_old_tokens_change_nothing(rig: Rig) -> None:

@@ -7,7 +7,7 @@ import pytest
 from rowlock.store.engine.operation import Operation
 from rowlock.store.read import snapshot as module
 from rowlock.store.read.snapshot import Snapshot, Snapshots
-from support.rig import Rig
+from support.rigs.rig import Rig
 
 
 class Counting:

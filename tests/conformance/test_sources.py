@@ -10,9 +10,9 @@ from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succee
 from rowlock.core.times import FakeClock
 from rowlock.store import Store, queues
 from rowlock.store.jobs.claim import Range
-from support import sourced
-from support.rig import LEASE, TABLES, Rig, token
-from support.sources_rig import claim_turns, cleared, open_breaker, sources, succeed
+from support.rigs import rig as sourced
+from support.rigs.rig import LEASE, TABLES, Rig, token
+from support.rigs.sources import claim_turns, cleared, open_breaker, sources, succeed
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.upkeep.clock_repair import put_sources_right
 from rowlock.store.upkeep.retention import forget
-from support.rig import LEASE, Rig, settlement
-from support.sources_rig import claim_turns, cleared, fail, open_breaker, sources, succeed
+from support.rigs.rig import LEASE, Rig, settlement
+from support.rigs.sources import claim_turns, cleared, fail, open_breaker, sources, succeed
 
 COOLDOWN = 300
 SAYS_NOTHING: dict[str, AttemptEnd] = {

@@ -13,10 +13,10 @@ from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs.claim import Range
-from support import sourced
-from support.interleave import Actor, play, watching
-from support.rig import LEASE, Rig, moment, token
-from support.sources_rig import claim_turns, cleared, open_breaker, sources, succeed
+from support.races.interleave import Actor, play, watching
+from support.rigs import rig as sourced
+from support.rigs.rig import LEASE, Rig, moment, token
+from support.rigs.sources import claim_turns, cleared, open_breaker, sources, succeed
 
 LANE = ("default", "t")
 postgres_only = pytest.mark.parametrize("engine", ["postgres"], indirect=True)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from rowlock.core.errors import StoreError
-from support.interleave import rewrite
-from support.sources_model import Breaker, Game, Limits, World
+from support.races.interleave import rewrite
+from support.rigs.sources_model import Breaker, Game, Limits, World
 
 games = pytest.mark.parametrize("game", [Limits, Breaker])
 

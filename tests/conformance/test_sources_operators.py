@@ -10,8 +10,8 @@ from rowlock.core.sources.admission import UNLIMITED
 from rowlock.core.sources.policy import Policy
 from rowlock.core.times import FakeClock
 from rowlock.store import Store
-from support.rig import Rig, settlement
-from support.sources_rig import claim_turns, cleared, fail, open_breaker, sources, succeed
+from support.rigs.rig import Rig, settlement
+from support.rigs.sources import claim_turns, cleared, fail, open_breaker, sources, succeed
 
 COOLDOWN = 300
 

@@ -10,9 +10,8 @@ from rowlock.core.claiming.plan import NO_PLAIN_SECONDS
 from rowlock.core.claiming.ranges import Position
 from rowlock.core.times import FakeClock
 from rowlock.store import Store, queues
-from support.rig import Rig
-from support.sourced import look
-from support.sources_rig import Worker, claim_turns, cleared, enqueue_each, sources, succeed, take_turns
+from support.rigs.rig import Rig, look
+from support.rigs.sources import Worker, claim_turns, cleared, enqueue_each, sources, succeed, take_turns
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from rowlock import Rowlock
-from support.sql_worker import Sql, leases
+from support.sql.worker import Sql, leases
 
 
 @pytest.fixture

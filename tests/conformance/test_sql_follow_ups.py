@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from rowlock.core.options import FOLLOW_UP_OPTIONS, OPTIONS
-from support.refusals import refused
-from support.sql_worker import Sql
+from support.sql.refusals import refused
+from support.sql.worker import Sql
 
 HUGE = "1e5000"  # a whole number of more digits than Python parses
 

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
-from support.sql_worker import Sql
+from support.sql.worker import Sql
 
 ABOVE = [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE]
 

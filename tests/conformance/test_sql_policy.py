@@ -13,7 +13,7 @@ from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, 
 from rowlock.core.policy import Backoff, Streaks, Transition, decide
 from rowlock.core.states import FINAL, Outcome
 from rowlock.store.jobs.settle import CANCELLED
-from support.rig import Claimed, Rig, settlement, token
+from support.rigs.rig import Claimed, Rig, settlement, token
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
-from support.server import PostgresServer
-from support.sql_worker import Sql
+from support.servers.postgres import PostgresServer
+from support.sql.worker import Sql
 
 ONE = "00000000-0000-7000-8000-000000000001"
 

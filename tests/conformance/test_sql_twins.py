@@ -32,10 +32,10 @@ from rowlock.store.jobs import claim, leases, settle
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs.enqueue import NewRow
 from rowlock.store.sources import sources
-from support.functions import FunctionRig, FunctionStore, fake_world
-from support.rig import KEEP, Rig, numbered, settlement
-from support.server import PostgresDatabases
-from support.sources_rig import cleared
+from support.files.functions import FunctionRig, FunctionStore, fake_world
+from support.rigs.rig import KEEP, Rig, numbered, settlement
+from support.rigs.sources import cleared
+from support.servers.postgres import PostgresDatabases
 
 DRAW, LEASE = 0.5, 60.0
 # Which of these tasks has sources is fixed, because a claim of both kinds may take them in any order.

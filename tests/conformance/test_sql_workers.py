@@ -11,7 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from support.sql_worker import Sql, leases
+from support.sql.worker import Sql, leases
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Failed, Lost, ReleaseCause, Released, TimedOut
 from rowlock.core.policy import PROBATION, Streaks, suspect
-from support.rig import Rig
+from support.rigs.rig import Rig
 
 CAME_BACK: list[AttemptEnd] = [Failed("E", "no"), TimedOut(3), Released(20, "snoozed")]
 

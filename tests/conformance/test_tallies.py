@@ -11,7 +11,7 @@ from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.jobs import cancel, enqueue, settle
 from rowlock.store.read import counters
-from support.rig import KEEP, LEASE, Rig
+from support.rigs.rig import KEEP, LEASE, Rig
 
 
 async def counted(rig: Rig) -> Counter[tuple[str, str, str]]:

@@ -5,8 +5,8 @@ from typing import Any
 from rowlock import Rowlock
 from rowlock.store.jobs import tasks
 from rowlock.store.jobs.tasks import StoredTask
-from support.app_rig import app, rig
-from support.rig import Rig
+from support.rigs.app import app, rig
+from support.rigs.rig import Rig
 
 __all__ = ["app", "rig"]  # fixtures
 

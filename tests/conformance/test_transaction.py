@@ -15,7 +15,7 @@ from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import claim, leases, settle
 from rowlock.store.jobs import enqueue as enqueue_jobs
-from support.rig import KEEP, Rig, numbered, settlement
+from support.rigs.rig import KEEP, Rig, numbered, settlement
 
 
 @pytest.fixture

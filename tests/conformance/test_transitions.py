@@ -15,9 +15,9 @@ from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import leases
-from support.rig import KEEP, Rig, token
-from support.state_diagram import EVENTS
-from support.stores import empty
+from support.files.state_diagram import EVENTS
+from support.rigs.rig import KEEP, Rig, token
+from support.rigs.stores import empty
 
 PAIRS = [(state, event) for state in State for event in EVENTS]
 MOVES = [(state, event, after) for state, event in PAIRS for after in sorted(allowed(state, event))]

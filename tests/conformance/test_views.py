@@ -11,7 +11,7 @@ from rowlock.core.outcome import Failed
 from rowlock.core.times import FakeClock
 from rowlock.store import queues
 from rowlock.store.sources import sources
-from support.rig import Rig, moment
+from support.rigs.rig import Rig, moment
 
 NAMES = ("recent_jobs", "source_health", "stuck_jobs", "backlog")
 

@@ -11,7 +11,7 @@ from rowlock.store import queues, workers
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.sqlite.wakeups import send_wakeups
 from rowlock.store.engine.store import Wakeups
-from support.rig import Rig
+from support.rigs.rig import Rig
 
 
 def register(worker: str = "w", wake_address: str | None = None, lease: float = 60) -> Operation[None]:

@@ -13,7 +13,7 @@ from rowlock.core.errors import ConfigError
 from rowlock.health.alerts import Alert, decide
 from rowlock.health.conditions import MOST_SUBJECTS, Condition, see
 from rowlock.store.read.snapshot import ClosedSource, RunningJob, Snapshot, TroubledSchedule
-from support.snapshots import snapshot, worker
+from support.rigs.snapshots import snapshot, worker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SEEN = Condition("long_queue", "q", 12, "twelve")

@@ -10,7 +10,7 @@ import pytest
 from rowlock.core.claiming.actions import Claim, Fill, Look, Peek, Promote, SetIdle, Sleep
 from rowlock.core.claiming.plan import FULL_SECONDS, PREFETCH_SECONDS, PROMOTE_SECONDS, Plan
 from rowlock.core.claiming.ranges import FRONT_SECONDS, NO_ID
-from support.claiming_rig import BATCH, POLL_SECONDS, WALL, Worker, new_plan, quick_worker
+from support.rigs.claiming import BATCH, POLL_SECONDS, WALL, Worker, new_plan, quick_worker
 
 # --- how many are claimed
 

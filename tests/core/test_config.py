@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from rowlock.core.config import WorkerSettings, change_worker
 from rowlock.core.errors import ConfigError
-from support.config_rig import load, mistake
+from support.rigs.config import load, mistake
 
 S2_FILE = """\
 worker:

@@ -3,7 +3,7 @@
 import pytest
 
 from rowlock.core.config.load import Given
-from support.config_rig import load, mistake
+from support.rigs.config import load, mistake
 
 # --- mistakes
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rowlock.core.states import FINAL, LIVE, TRANSITIONS, Outcome, State, allowed
-from support.state_diagram import EVENTS, diagram
+from support.files.state_diagram import EVENTS, diagram
 
 # The contract's drawing, arrow by arrow.
 ARROWS = {

@@ -20,7 +20,7 @@ from rowlock.core.config.alert_rules import KINDS
 from rowlock.core.config.load import OTHER_VARIABLES, VARIABLES
 from rowlock.health.conditions import CONDITIONS
 from rowlock.signals.metrics import METRICS
-from support.chart import Chart
+from support.files.chart import Chart
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

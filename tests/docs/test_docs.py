@@ -20,7 +20,7 @@ from rowlock.core.config import Settings, load_settings
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.store.jobs import tasks
 from rowlock.store.jobs.tasks import StoredTask
-from support.state_diagram import diagram
+from support.files.state_diagram import diagram
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

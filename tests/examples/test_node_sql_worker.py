@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from support.node import example, node
+from support.servers.node import example, node
 
 PATIENCE = 120.0  # far above what it takes, for a busy machine
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.server import PostgresDatabases
+from support.servers.postgres import PostgresDatabases
 
 
 @pytest.fixture

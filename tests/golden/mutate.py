@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import pytest
 
-from support.server import URL_VARIABLE, shared_server
+from support.servers.postgres import URL_VARIABLE, shared_server
 
 TESTS = Path(__file__).parents[1]
 SOURCE = TESTS.parent / "src"

@@ -11,8 +11,8 @@ from typing import Any
 
 import aiohttp
 
-from support.dashboard_world import World, world
-from support.golden import compare
+from support.files.golden import compare
+from support.web.world import World, world
 
 ROUTES = (
     *("now", "stats", "queues", "workers", "sources", "schedules", "tasks", "tasks/mail.send", "batches", "settings"),

@@ -23,8 +23,8 @@ from rowlock.cli import main
 from rowlock.core.config import Settings
 from rowlock.signals.metrics import METRICS
 from rowlock.store.engine.statements import load
-from support.golden import compare, compare_statements
-from support.schema_dump import postgres_functions, postgres_schema, sqlite_schema
+from support.files.golden import compare, compare_statements
+from support.files.schema_dump import postgres_functions, postgres_schema, sqlite_schema
 
 BOUNDS = (
     "format",

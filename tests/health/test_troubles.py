@@ -26,8 +26,8 @@ from rowlock.store.read.snapshot import snapshot
 from rowlock.store.schedules import schedules
 from rowlock.store.upkeep import bad_rows
 from signals.scraping import values
-from support.rig import Rig, numbered
-from support.sources_rig import open_breaker, sources
+from support.rigs.rig import Rig, numbered
+from support.rigs.sources import open_breaker, sources
 
 # Everything happened so long ago that no duration in a sentence changes while the test reads.
 AGO = timedelta(days=3, minutes=30)

@@ -8,7 +8,7 @@ import pytest
 from rowlock.core.times import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.store import StoreOptions
-from support.interleave import watching
+from support.races.interleave import watching
 
 
 @pytest.fixture

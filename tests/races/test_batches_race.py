@@ -17,9 +17,9 @@ from rowlock.store.jobs import enqueue, retry
 from rowlock.store.jobs import settle as settle_jobs
 from rowlock.store.jobs import settle as transitions
 from rowlock.store.jobs.enqueue import NewRow
-from support.app_rig import app, rig, t
-from support.interleave import GATE, Actor, closed_gate, orders, play, watching
-from support.rig import KEEP, Rig, settlement
+from support.races.interleave import GATE, Actor, closed_gate, orders, play, watching
+from support.rigs.app import app, rig, t
+from support.rigs.rig import KEEP, Rig, settlement
 
 __all__ = ["app", "rig", "t"]  # fixtures
 

@@ -20,8 +20,8 @@ from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import settle
 from rowlock.store.read import job_rows
-from support.race_proxy import Proxy
-from support.server import PostgresServer
+from support.races.proxy import Proxy
+from support.servers.postgres import PostgresServer
 
 Do = Callable[[Store], Awaitable[Any]]
 ENDED = "ended the connection: terminating connection due to administrator command"

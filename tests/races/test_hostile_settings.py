@@ -13,9 +13,9 @@ from rowlock import ConfigError, Context, Rowlock
 from rowlock.core.config import Settings
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
-from support.parts import PARTS
-from support.pgbouncer import pgbouncer
-from support.server import PostgresDatabases, PostgresServer
+from support.servers.parts import PARTS
+from support.servers.pgbouncer import pgbouncer
+from support.servers.postgres import PostgresDatabases, PostgresServer
 
 NUMBER = 6  # jobs of each kind
 HOSTILE = {

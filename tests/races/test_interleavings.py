@@ -15,9 +15,9 @@ from rowlock.store.jobs import claim as claims
 from rowlock.store.jobs import settle as settle_jobs
 from rowlock.store.jobs import settle as transitions
 from rowlock.store.jobs.claim import Range
-from support import contract
-from support.interleave import Actor, add_gate, orders, play
-from support.rig import KEEP, Rig, numbered, settlement, token
+from support.races.interleave import Actor, add_gate, orders, play
+from support.rigs import contract
+from support.rigs.rig import KEEP, Rig, numbered, settlement, token
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 

@@ -10,9 +10,9 @@ import pytest
 
 from rowlock import KeyConflict, Rowlock
 from rowlock.core.outcome import Failed
-from support.app_rig import app, rig
-from support.interleave import watching
-from support.rig import Rig
+from support.races.interleave import watching
+from support.rigs.app import app, rig
+from support.rigs.rig import Rig
 
 __all__ = ["app", "rig"]  # fixtures
 

@@ -18,9 +18,9 @@ from rowlock.store import Store
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs.enqueue import NewRow
-from support.app_rig import app, rig
-from support.interleave import Actor, orders, play, watching
-from support.rig import Rig
+from support.races.interleave import Actor, orders, play, watching
+from support.rigs.app import app, rig
+from support.rigs.rig import Rig
 
 __all__ = ["app", "rig"]  # fixtures
 

@@ -21,10 +21,9 @@ from rowlock.store.engine.statements import load
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.sources.sources import pause, resume, set_policy
 from rowlock.worker.pool import WorkerPool
-from support.rig import Rig, numbered, token
-from support.server import PostgresDatabases
-from support.source_work import LANES, enqueue, make_sources, pages, site, steps
-from support.sourced import claim_from, look
+from support.rigs.rig import Rig, claim_from, look, numbered, token
+from support.rigs.source_work import LANES, enqueue, make_sources, pages, site, steps
+from support.servers.postgres import PostgresDatabases
 
 
 async def start_elsewhere(rig: Rig, count: int) -> None:

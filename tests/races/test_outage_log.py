@@ -17,8 +17,8 @@ from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.worker import loops
 from rowlock.worker.dispatcher import Dispatcher
-from support.race_disk import disk
-from support.server import PostgresServer
+from support.races.disk import disk
+from support.servers.postgres import PostgresServer
 
 WORKER = {"heartbeat_seconds": 3, "lease_seconds": 60, "sweep_seconds": 0.5, "poll_interval_seconds": 0.5}
 Switch = tuple[

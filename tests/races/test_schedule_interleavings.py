@@ -9,10 +9,10 @@ import pytest
 from rowlock.core.schedules.schedule import Missed
 from rowlock.store import Store
 from rowlock.store.schedules import fire, schedules
-from support.interleave import Actor, orders, play, rewrite
-from support.rig import Rig
-from support.schedule_rig import declare, schedule, shown
-from support.source_claims import all_meetings
+from support.races.interleave import Actor, orders, play, rewrite
+from support.rigs.rig import Rig
+from support.rigs.schedules import declare, schedule, shown
+from support.rigs.source_claims import all_meetings
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 

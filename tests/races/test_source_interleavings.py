@@ -11,9 +11,9 @@ from rowlock.core.claiming.ranges import Sighting
 from rowlock.store import Store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.sources.sources import set_policy
-from support.interleave import GATE, Actor, closed_gate, orders, play, rewrite
-from support.rig import Rig
-from support.source_claims import LIMITS, LOCKS, Limit, claim, count_first, meetings, prepare, seen, started
+from support.races.interleave import GATE, Actor, closed_gate, orders, play, rewrite
+from support.rigs.rig import Rig
+from support.rigs.source_claims import LIMITS, LOCKS, Limit, claim, count_first, meetings, prepare, seen, started
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 

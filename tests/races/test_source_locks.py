@@ -11,9 +11,9 @@ from rowlock.store import Store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.jobs import settle
 from rowlock.store.sources.sources import set_policy
-from support.interleave import Actor, play
-from support.rig import KEEP, Rig, settlement
-from support.source_claims import all_meetings, claim, finish, seen
+from support.races.interleave import Actor, play
+from support.rigs.rig import KEEP, Rig, settlement
+from support.rigs.source_claims import all_meetings, claim, finish, seen
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
 

@@ -12,7 +12,7 @@ import pytest
 
 from rowlock import Context, JobDead, JobFields, Permanent, Rowlock
 from rowlock.cli.kit.logs import JsonLines, TextLines
-from support.contract_tasks import WAIT, until, working
+from support.tasks.contract import WAIT, until, working
 
 CANARY = "canary-7f3a"
 FIELDS = ("job_id", "task", "attempt", "worker")

@@ -12,8 +12,8 @@ from sentry_sdk.transport import Transport
 
 from rowlock import ConfigError, Permanent, Rowlock, fixed
 from rowlock.core.config import load_settings
-from support.contract_tasks import WAIT, working
-from support.sentry_receiver import Receiver
+from support.servers.sentry import Receiver
+from support.tasks.contract import WAIT, working
 
 CANARY = "c4n4ry-9d1e"
 

@@ -17,8 +17,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from rowlock import ConfigError, Finished, InvalidArguments, Rowlock, fixed
 from rowlock.core.config import load_settings
 from rowlock.signals.traces import Traces
-from support import traced_tasks
-from support.contract_tasks import TESTS, WAIT, fetch, working
+from support.tasks import traced as traced_tasks
+from support.tasks.contract import TESTS, WAIT, fetch, working
 
 CANARY = "c4n4ry-5b2c"
 EXPORTER = InMemorySpanExporter()

@@ -19,8 +19,8 @@ from rowlock.signals.meters import WorkerMeter
 from rowlock.signals.metrics import METRICS, MOST, OTHER
 from rowlock.worker.upkeep import heartbeat
 from signals.scraping import ask, get, names, values
-from support.contract_tasks import WAIT, until, working
-from support.server import free_port
+from support.servers.postgres import free_port
+from support.tasks.contract import WAIT, until, working
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 

@@ -1,5 +1,5 @@
 """An open app on a migrated database of its own, on each engine; the bodies never name an engine."""
 
-from support.apps import app, app_url
+from support.rigs.app import app_in_real_time, app_url
 
-__all__ = ["app", "app_url"]
+__all__ = ["app_in_real_time", "app_url"]

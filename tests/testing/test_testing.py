@@ -6,7 +6,7 @@ import pytest
 
 import rowlock.testing
 from rowlock import Context, InvalidArguments, Permanent, Rowlock, fixed
-from support.contract_tasks import count_jobs, frozen, row_of, working
+from support.tasks.contract import count_jobs, frozen, row_of, working
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

@@ -20,7 +20,7 @@ from rowlock.public_web import web_target
 from rowlock.store import Store, workers
 from rowlock.store.engine.outage import Outage
 from rowlock.worker import loops
-from support.receiver import Receiver, receiving
+from support.servers.receiver import Receiver, receiving
 
 SECRET = "whsec_" + "QUJD" * 8
 NOBODY = {"nobody": {"when": "no_worker", "for": 0, "resolve_after": 0}}

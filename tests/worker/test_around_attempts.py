@@ -15,7 +15,7 @@ from rowlock import (
     Rowlock,
     fixed,
 )
-from support.contract_tasks import (
+from support.tasks.contract import (
     in_state,
     row_of,
     working,

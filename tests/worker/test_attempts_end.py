@@ -16,9 +16,9 @@ from rowlock.client.context import loose_context
 from rowlock.core.outcome import Failed
 from rowlock.store.engine.ids import new_id
 from rowlock.worker.attempt.attempt import LiveAttempt
-from support import hostile
-from support.contract_tasks import attempts_of, count_jobs, execute, fetch, in_state, row_of, until, working
-from support.refusals import refused
+from support.sql import hostile
+from support.sql.refusals import refused
+from support.tasks.contract import attempts_of, count_jobs, execute, fetch, in_state, row_of, until, working
 
 SLOTS = 4
 

@@ -8,7 +8,7 @@ import pytest
 
 from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
 from rowlock.store import Store, batches
-from support.contract_tasks import rows_of, until, working
+from support.tasks.contract import rows_of, until, working
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from rowlock import (
     fixed,
 )
 from rowlock.store.jobs.leases import reclaim
-from support.contract_tasks import attempts_of, row_of, working
+from support.tasks.contract import attempts_of, row_of, working
 
 
 async def test_a_job_claimed_by_hand_by_five_programs_has_one_lease_and_completes_under_it(app: Rowlock) -> None:

@@ -13,7 +13,7 @@ from rowlock.store.jobs import claim
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, Overran
 from rowlock.worker.attempt.executor import Invoker
-from support.contract_tasks import count_jobs, execute, row_of
+from support.tasks.contract import count_jobs, execute, row_of
 
 LIMIT = 30.0
 

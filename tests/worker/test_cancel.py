@@ -14,7 +14,7 @@ from rowlock import (
     Rowlock,
     fixed,
 )
-from support.contract_tasks import (
+from support.tasks.contract import (
     attempts_of,
     in_state,
     row_of,

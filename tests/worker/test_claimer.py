@@ -24,9 +24,9 @@ from rowlock.worker import claimer
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.registration import Registration
-from support.race_disk import disk
-from support.rig import Rig
-from support.slots import new_plan
+from support.races.disk import disk
+from support.rigs.rig import Rig
+from support.rigs.worker import new_plan
 
 WAIT = 30.0  # seconds; a correct claimer needs milliseconds
 WORKER = "worker-1"

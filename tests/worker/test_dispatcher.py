@@ -20,8 +20,8 @@ from rowlock.core.times import FakeClock
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim
 from rowlock.store.schedules import fire, schedules
-from support.contract_tasks import attempts_of, fetch, rows_of, until, working
-from support.dispatching import Time, by_hand, count_statements, live, of_one_schedule, rounds
+from support.rigs.dispatching import Time, by_hand, count_statements, live, of_one_schedule, rounds
+from support.tasks.contract import attempts_of, fetch, rows_of, until, working
 
 MANY = 10_000
 

@@ -13,8 +13,8 @@ from rowlock.core.config import Settings, WorkerSettings
 from rowlock.core.errors import StoreUnavailable
 from rowlock.core.times import FakeClock
 from rowlock.store.schedules import dispatchers
-from support.contract_tasks import fetch
-from support.dispatching import Time, by_hand, live, of_one_schedule
+from support.rigs.dispatching import Time, by_hand, live, of_one_schedule
+from support.tasks.contract import fetch
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from rowlock.store import workers
 from rowlock.store.workers import StopHow
 from rowlock.worker import lifecycle
 from rowlock.worker.lifecycle import Stopper
-from support.contract_tasks import attempts_of, in_state, until
+from support.tasks.contract import attempts_of, in_state, until
 
 BEAT: dict[str, Any] = {"heartbeat_seconds": 0.1, "lease_seconds": 30, "shutdown_timeout_seconds": 0.2}
 

@@ -13,7 +13,7 @@ from rowlock.core.job import Claimed
 from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim
-from support.contract_tasks import attempts_of, fetch, in_state, row_of, until
+from support.tasks.contract import attempts_of, fetch, in_state, row_of, until
 
 
 @asynccontextmanager

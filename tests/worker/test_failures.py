@@ -15,7 +15,7 @@ from rowlock import (
     exponential,
     fixed,
 )
-from support.contract_tasks import (
+from support.tasks.contract import (
     attempts_of,
     count_jobs,
     fetch,

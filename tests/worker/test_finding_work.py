@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowlock import Rowlock
-from support.contract_tasks import (
+from support.tasks.contract import (
     execute,
     in_state,
     other_process,

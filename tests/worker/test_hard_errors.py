@@ -10,7 +10,7 @@ from rowlock import (
     Permanent,
     Rowlock,
 )
-from support.contract_tasks import (
+from support.tasks.contract import (
     attempts_of,
     row_of,
     working,

@@ -31,7 +31,7 @@ from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.registration import Registration
 from rowlock.worker.upkeep import heartbeat
 from rowlock.worker.upkeep.heartbeat import Heart
-from support.rig import prefix
+from support.rigs.rig import prefix
 
 only_where_rows_have_locks = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 LIMIT = 30.0

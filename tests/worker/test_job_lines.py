@@ -10,7 +10,7 @@ from rowlock.store import Store
 from rowlock.store.read import job_logs
 from rowlock.worker.attempt import reports
 from rowlock.worker.attempt.reports import JobLines
-from support.rig import Rig
+from support.rigs.rig import Rig
 
 
 async def test_lines_that_are_being_written_when_the_worker_stops_are_written_once() -> None:

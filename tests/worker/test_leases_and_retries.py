@@ -7,7 +7,7 @@ import pytest
 
 from rowlock import Context, Rowlock, exponential, fixed
 from rowlock.store.jobs import claim
-from support.contract_tasks import (
+from support.tasks.contract import (
     attempts_of,
     frozen,
     in_state,

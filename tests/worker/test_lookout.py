@@ -15,8 +15,8 @@ from rowlock.store import workers
 from rowlock.store.sources import sources
 from rowlock.worker.upkeep import checks
 from rowlock.worker.upkeep.checks import Lookout
-from support.contract_tasks import until, working
-from support.rig import LEASE, Rig
+from support.rigs.rig import LEASE, Rig
+from support.tasks.contract import until, working
 
 
 @pytest.fixture

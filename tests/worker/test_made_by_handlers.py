@@ -7,7 +7,7 @@ from typing import Any
 from rowlock import Context, Rowlock
 from rowlock.store import batches
 from rowlock.store.read import relatives
-from support.contract_tasks import working
+from support.tasks.contract import working
 
 
 async def children_of(app: Rowlock, job_id: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rowlock import ConfigError, Context, Rowlock, WorkerPool
-from support.contract_tasks import (
+from support.tasks.contract import (
     attempts_of,
     fetch,
     row_of,

@@ -18,9 +18,9 @@ from rowlock.core.policy import PROBATION, decide
 from rowlock.core.states import State
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.processes.process import Child
-from support import process_tasks as tasks
-from support.executor_rig import ExecutorRig
-from support.process_tasks import LOST, app, claim, claimed, read_pids, until_gone
+from support.rigs.worker import ExecutorRig
+from support.tasks import processes as tasks
+from support.tasks.processes import LOST, app, claim, claimed, read_pids, until_gone
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

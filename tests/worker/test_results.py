@@ -17,7 +17,7 @@ from rowlock import (
     JobDead,
     Rowlock,
 )
-from support.contract_tasks import (
+from support.tasks.contract import (
     double_in_process,
     fail_in_process,
     importable_app,

@@ -17,8 +17,8 @@ from rowlock.store.jobs.enqueue import NewRow, enqueue_rows
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.loops import Loops
 from rowlock.worker.settler import BATCH, UNSTORABLE, Batch, Settler, undecided, unstorable
-from support.rig import KEEP, Rig
-from support.slots import new_claimer
+from support.rigs.rig import KEEP, Rig
+from support.rigs.worker import new_claimer
 
 WAIT = 30.0  # seconds; a correct settler needs milliseconds
 

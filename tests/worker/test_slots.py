@@ -10,8 +10,8 @@ from rowlock.signals.events import Watcher
 from rowlock.store.engine.ids import new_token
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.slots import Slots
-from support.process_tasks import LOST, claimed
-from support.slots import new_claimer, new_slots
+from support.rigs.worker import new_claimer, new_slots
+from support.tasks.processes import LOST, claimed
 
 
 async def test_a_job_that_finds_a_free_slot_counts_as_occupying_it_before_it_is_started() -> None:

@@ -14,7 +14,7 @@ import pytest
 from rowlock import Rowlock
 from rowlock.cli.kit.logs import LogOptions, configure_logs, flush_logs
 from rowlock.worker.lifecycle import Terminal, run_everything, signals
-from support.contract_tasks import fetch
+from support.tasks.contract import fetch
 
 LIMIT = 20.0
 

@@ -11,8 +11,8 @@ import pytest
 from rowlock.core.outcome import AttemptEnd
 from rowlock.store.engine.ids import new_token
 from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
-from support.process_tasks import claimed
-from support.slots import new_slots
+from support.rigs.worker import new_slots
+from support.tasks.processes import claimed
 
 WAYS: dict[str, Callable[[Stopping], Callable[[list[LiveAttempt]], None]]] = {
     "lost": lambda stops: stops.lost,

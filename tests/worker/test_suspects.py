@@ -20,10 +20,10 @@ from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.processes.children import Children
-from support import process_tasks as tasks
-from support.process_tasks import LOST, app, claimed
-from support.rig import prefix
-from support.slots import new_slots
+from support.rigs.rig import prefix
+from support.rigs.worker import new_slots
+from support.tasks import processes as tasks
+from support.tasks.processes import LOST, app, claimed
 
 LIMIT = 60.0  # seconds; a child starts in less than one
 

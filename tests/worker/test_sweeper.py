@@ -18,8 +18,8 @@ from rowlock.store.jobs import leases
 from rowlock.store.jobs.leases import ToSweep
 from rowlock.store.jobs.settle import Keep
 from rowlock.worker.upkeep import sweeper
-from support.rig import KEEP, Rig
-from support.slots import new_claimer
+from support.rigs.rig import KEEP, Rig
+from support.rigs.worker import new_claimer
 
 
 class Times:

@@ -15,7 +15,7 @@ from rowlock import (
 )
 from rowlock.core.job import Claimed
 from rowlock.worker.attempt.attempt import LiveAttempt
-from support.contract_tasks import (
+from support.tasks.contract import (
     attempts_of,
     double_in_process,
     endless_in_process,

@@ -19,7 +19,7 @@ from rowlock import (
     fixed,
 )
 from rowlock.store.engine.ids import new_id
-from support.contract_tasks import attempts_of, fetch, in_state, row_of, until, working
+from support.tasks.contract import attempts_of, fetch, in_state, row_of, until, working
 
 # Errors about other jobs
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from rowlock import Context, Finished, InvalidArguments, Rowlock
-from support.contract_tasks import (
+from support.tasks.contract import (
     row_of,
     until,
     working,

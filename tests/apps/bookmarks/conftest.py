@@ -14,8 +14,8 @@ from rowlock_apps.bookmarks.imports import Import
 from rowlock_apps.bookmarks.shared import now
 from rowlock_apps.bookmarks.small_web import Pages, SmallWeb, small_web
 from rowlock_apps.bookmarks.web.fetch import Limits
-from support.clean import CleanDatabases, databases_of
-from support.server import PostgresDatabases
+from support.servers.databases import CleanDatabases, databases_of
+from support.servers.postgres import PostgresDatabases
 
 
 @pytest.fixture(scope="session")

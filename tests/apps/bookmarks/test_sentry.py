@@ -9,7 +9,7 @@ from apps.bookmarks.files import bookmarks_file
 from rowlock import fixed
 from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import answer
-from support.sentry_receiver import Receiver
+from support.servers.sentry import Receiver
 
 CANARY = "c4n4ry"
 

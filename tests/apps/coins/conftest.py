@@ -20,9 +20,9 @@ from rowlock.testing import CLOSED_SECONDS, Testing
 from rowlock_apps.coins import Coins
 from rowlock_apps.coins.answer_cache import AnswerCache
 from rowlock_apps.coins.markets import Markets
-from support.answer_cache import Clock, Make
-from support.clean import CleanDatabases, databases_of
-from support.server import PostgresDatabases
+from support.rigs.answer_cache import Clock, Make
+from support.servers.databases import CleanDatabases, databases_of
+from support.servers.postgres import PostgresDatabases
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from rowlock.core.errors import InvalidArguments
 from rowlock_apps.coins import answer_file as cache_file
 from rowlock_apps.coins.answer_cache import AnswerCache
 from rowlock_apps.coins.answer_file import ROW_BYTES
-from support.answer_cache import Clock, Make, answers, rows
+from support.rigs.answer_cache import Clock, Make, answers, rows
 
 
 def test_a_key_is_its_parts_in_order() -> None:

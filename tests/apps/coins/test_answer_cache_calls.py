@@ -10,7 +10,7 @@ import pytest
 
 from rowlock.core.errors import ConfigError, InvalidArguments
 from rowlock_apps.coins.answer_cache import AnswerCache
-from support.answer_cache import Clock, Make, Source, answers
+from support.rigs.answer_cache import Clock, Make, Source, answers
 
 
 async def test_an_answer_is_asked_for_once_and_then_cached(make: Make) -> None:

@@ -18,7 +18,7 @@ import pytest
 from rowlock_apps.coins import answer_file as cache_file
 from rowlock_apps.coins.answer_cache import AnswerCache
 from rowlock_apps.coins.answer_file import PAUSE_SECONDS
-from support.answer_cache import Clock, Make, answers, rows, warnings
+from support.rigs.answer_cache import Clock, Make, answers, rows, warnings
 
 
 async def use(cache: AnswerCache) -> list[Any]:

@@ -9,8 +9,8 @@ import pytest
 import rowlock.client.tasks.registry as registry
 from rowlock import Rowlock
 from rowlock_apps.cronjobs.app import make_app
-from support.clean import CleanDatabases, databases_of
-from support.server import PostgresDatabases
+from support.servers.databases import CleanDatabases, databases_of
+from support.servers.postgres import PostgresDatabases
 
 # The registry is one per process. Tests of other files must not find the handlers of an app that they never imported.
 HANDLERS = {name: registry._registry.pop(name) for name in ("cleanup", "report", "sample")}

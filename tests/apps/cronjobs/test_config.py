@@ -12,7 +12,7 @@ from rowlock_apps.cronjobs import cron_jobs
 from rowlock_apps.cronjobs.app import CONFIG, make_app, mistakes_in_config
 from rowlock_apps.cronjobs.executions import get_executions
 from rowlock_apps.cronjobs.main import WorkerPool
-from support.contract_tasks import until
+from support.tasks.contract import until
 
 DOCUMENT = {"pool_size": 5, "poll_interval_seconds": 5, "claim_batch_size": 10, "shutdown_timeout_seconds": 30}
 

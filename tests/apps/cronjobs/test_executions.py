@@ -18,7 +18,7 @@ from rowlock_apps.cronjobs.executions import (
     history,
     reset_to_pending,
 )
-from support.contract_tasks import until
+from support.tasks.contract import until
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 QUICK = {"timeout_seconds": 0.05}

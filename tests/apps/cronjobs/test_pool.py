@@ -16,7 +16,7 @@ from rowlock_apps.cronjobs.executions import get_executions, get_pending_executi
 from rowlock_apps.cronjobs.executor import Executor
 from rowlock_apps.cronjobs.main import WorkerPool
 from rowlock_apps.cronjobs.sql import moment, query
-from support.contract_tasks import until
+from support.tasks.contract import until
 
 CONFIG = {"pool_size": 5, "poll_interval_seconds": 5, "claim_batch_size": 10, "shutdown_timeout_seconds": 30}
 

@@ -12,10 +12,10 @@ import pytest
 
 from api.conftest import Api
 from rowlock_apps.replays.app import Replays
-from support.clean import CleanDatabases, databases_of
-from support.redis_server import RedisServer
-from support.remote import Remote
-from support.server import PostgresDatabases
+from support.servers.databases import CleanDatabases, databases_of
+from support.servers.postgres import PostgresDatabases
+from support.servers.redis import RedisServer
+from support.web.remote import Remote
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from PIL import Image
 
 from rowlock_apps.replays.encoder import program
 from rowlock_apps.replays.export import HEIGHT, WIDTH
-from support.remote import until
+from support.web.remote import until
 
 
 def is_mp4(content: bytes, seconds: float = 0.5) -> bool:

@@ -16,7 +16,7 @@ from apps.replays.replays import ask_export, create, ended
 from rowlock_apps.replays import encoder
 from rowlock_apps.replays.replay import ExportFailed
 from rowlock_apps.replays.service import input_path
-from support.remote import until
+from support.web.remote import until
 
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 

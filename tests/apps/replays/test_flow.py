@@ -10,7 +10,7 @@ import pytest
 
 from api.conftest import Api
 from apps.replays.replays import ask_export, create, ended
-from support.remote import Remote, until, until_state
+from support.web.remote import Remote, until, until_state
 
 VIDEO = b"\x00\x00\x00\x18ftypisom a video"
 

@@ -12,7 +12,7 @@ import pytest
 from api.conftest import Api
 from apps.replays.replays import ask_export, create, replay
 from rowlock_apps.replays import service
-from support.remote import until
+from support.web.remote import until
 
 
 async def test_a_replay_is_created_listed_read_and_deleted(api: Api, ana: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from api.conftest import Api
 from apps.replays.replays import ask_export, create, ended
 from rowlock_apps.replays.app import Replays
-from support.remote import Remote, until_state
+from support.web.remote import Remote, until_state
 
 COLUMNS = (
     *("job_id", "job_type", "owner_user_id", "target_replay_id", "status", "progress"),

@@ -20,8 +20,8 @@ from rowlock.cli.main import execute
 from rowlock_apps.replays import encoder
 from rowlock_apps.replays.app import Replays
 from rowlock_apps.replays.worker import settings_of, written_once
-from support.redis_server import RedisServer
-from support.remote import Remote, until, until_state
+from support.servers.redis import RedisServer
+from support.web.remote import Remote, until, until_state
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

@@ -9,8 +9,8 @@ import pytest
 from apps.stickers.rig import Shop, point_at
 from rowlock_apps.stickers import app
 from rowlock_apps.stickers.app import draw
-from support.clean import CleanDatabases, databases_of
-from support.server import PostgresDatabases
+from support.servers.databases import CleanDatabases, databases_of
+from support.servers.postgres import PostgresDatabases
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from support.foreign import KINDS, migrate
-from support.server import PostgresDatabases
+from support.servers.postgres import PostgresDatabases
+from support.sql.foreign import KINDS, migrate
 
 
 @pytest.fixture(scope="module")

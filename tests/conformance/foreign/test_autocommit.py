@@ -16,7 +16,7 @@ from rowlock.core.job import NewJob
 from rowlock.store.engine.callers_connection import run_on, run_on_sync
 from rowlock.store.engine.operation import Call, Operation, Steps, operation
 from rowlock.store.jobs import enqueue
-from support.foreign import django_default, django_postgres, ids_of, new_id, sqlalchemy_url
+from support.sql.foreign import django_default, django_postgres, ids_of, new_id, sqlalchemy_url
 
 
 @operation()

@@ -18,7 +18,7 @@ from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.statements import Query, load
 from rowlock.store.jobs import claim, enqueue
 from rowlock.store.read import job_rows
-from support.foreign import ids_of, new_id, orders_of, use
+from support.sql.foreign import ids_of, new_id, orders_of, use
 
 TRICKY = {"text": "100% of :all 'single' \"double\" \\ $1 %s %(a)s ::json {} ü 時", "list": [1, None, True]}
 

@@ -28,7 +28,7 @@ from rowlock.store.engine.statements import load
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.enqueue import NewRow
 from rowlock.store.read import job_rows
-from support.foreign import django_default, django_postgres, engine_of, ids_of, new_id, sqlalchemy_url
+from support.sql.foreign import django_default, django_postgres, engine_of, ids_of, new_id, sqlalchemy_url
 
 # --- sync and async
 

@@ -10,7 +10,7 @@ import pytest
 from rowlock import Rowlock
 from rowlock.store import open_store, workers
 from rowlock.store.engine.store import StoreOptions
-from support.server import PostgresServer
+from support.servers.postgres import PostgresServer
 
 OFF = "SET LOCAL rowlock.wakeups = off"
 BY_SQL = "SELECT rowlock.enqueue('work', '{\"n\": 1}')"

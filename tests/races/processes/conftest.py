@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.race_rig import Race
-from support.server import PostgresDatabases
+from support.races.rig import Race
+from support.servers.postgres import PostgresDatabases
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
-from support.race_proxy import CLAIM, SUCCEED, Proxy
-from support.race_rig import LEASE, Race, Worker, until
-from support.server import PostgresServer
+from support.races.proxy import CLAIM, SUCCEED, Proxy
+from support.races.rig import LEASE, Race, Worker, until
+from support.servers.postgres import PostgresServer
 
 MIX = [("work", 5)] * 12 + [("work", 300)] * 4 + [("flaky", None)] * 2 + [("thread", 20), ("effect", 5)]
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from support.race_rig import CALM, GRACE, LEASE, Race, until
+from support.races.rig import CALM, GRACE, LEASE, Race, until
 
 ONE_TRY = {"max_attempts": 1}
 

@@ -9,8 +9,8 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.store.jobs import cancel as cancels
-from support.race_ledger import boottime, unfaulted
-from support.race_rig import BEAT, LEASE, LONG_LEASE, SWEEP, Race
+from support.races.ledger import boottime, unfaulted
+from support.races.rig import BEAT, LEASE, LONG_LEASE, SWEEP, Race
 
 ONE_TRY = {"max_attempts": 1}
 SLOW_BEATS = {"heartbeat_seconds": 20, "lease_seconds": 60}  # so that only a wake-up can be quick

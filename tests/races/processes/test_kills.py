@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from support.race_ledger import unfaulted
-from support.race_rig import BEAT, CALM, LEASE, LONG_LEASE, PATIENCE, SWEEP, Race, Worker, until
+from support.races.ledger import unfaulted
+from support.races.rig import BEAT, CALM, LEASE, LONG_LEASE, PATIENCE, SWEEP, Race, Worker, until
 
 ONE_TRY = {"max_attempts": 1}
 SPREAD = 1.0  # a first loss is put off by up to a second, so that not all jobs of a dead worker start at once

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.race_ledger import Entry, Ledger, Row, problems, read, unfaulted
+from support.races.ledger import Entry, Ledger, Row, problems, read, unfaulted
 
 LEASE = 2.0
 GOOD = [

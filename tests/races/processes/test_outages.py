@@ -11,9 +11,9 @@ from rowlock.store import open_store
 from rowlock.store.engine.ids import new_token
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import claim, leases, settle
-from support.race_ledger import boottime, unfaulted
-from support.race_rig import LEASE, LONG_LEASE, Race, until
-from support.server import PostgresServer
+from support.races.ledger import boottime, unfaulted
+from support.races.rig import LEASE, LONG_LEASE, Race, until
+from support.servers.postgres import PostgresServer
 
 LISTENING = "pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
 

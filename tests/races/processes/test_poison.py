@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from support.race_rig import LEASE, Race
+from support.races.rig import LEASE, Race
 
 ONE_TRY = {"max_attempts": 1}
 

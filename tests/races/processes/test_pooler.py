@@ -12,9 +12,9 @@ from rowlock.core.config import Settings
 from rowlock.store import Store, open_store
 from rowlock.store.engine.postgres.listener import EVERY_MESSAGE
 from rowlock.store.engine.store import StoreOptions
-from support.pgbouncer import pgbouncer
-from support.race_proxy import Proxy
-from support.race_rig import BEAT, Race
+from support.races.proxy import Proxy
+from support.races.rig import BEAT, Race
+from support.servers.pgbouncer import pgbouncer
 
 REAL = pytest.param("pgbouncer", marks=pytest.mark.needs("pgbouncer"))
 both = pytest.mark.parametrize("program", ["proxy", REAL])

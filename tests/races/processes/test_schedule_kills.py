@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from support.race_dispatcher import NAMES
-from support.race_rig import PATIENCE, Race, until
+from support.races.dispatcher import NAMES
+from support.races.rig import PATIENCE, Race, until
 
 
 class Dispatcher:
@@ -24,7 +24,7 @@ class Dispatcher:
     def __init__(self, race: Race, number: int, skew: float = 0, dies_before: str = "") -> None:
         self._log: Path = race.folder / f"dispatcher-{number}.log"
         environment = race.environment() | {"RACE_SKEW": str(skew), "RACE_DIES_BEFORE": dies_before}
-        command = [sys.executable, "-m", "support.race_dispatcher"]
+        command = [sys.executable, "-m", "support.races.dispatcher"]
         with open(self._log, "wb") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=race.folder)
 

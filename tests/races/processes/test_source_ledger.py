@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from rowlock.core.policy import fixed
-from support.race_ledger import boottime
-from support.race_rig import LEASE, Worker, until
-from support.race_sources import RECOVERY, Claim, Observer, SourceRace, by_source, most_at_once, too_often
+from support.races.ledger import boottime
+from support.races.rig import LEASE, Worker, until
+from support.races.sources import RECOVERY, Claim, Observer, SourceRace, by_source, most_at_once, too_often
 
 EACH, TOTAL = 2, 5
 PER_SECOND, BURST = 4, 3

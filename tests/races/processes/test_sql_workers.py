@@ -4,14 +4,14 @@ import json
 import subprocess
 import sys
 
-from support.race_rig import CALM, PATIENCE, Race, until
+from support.races.rig import CALM, PATIENCE, Race, until
 
 JOBS = 3000
 
 
 def start(race: Race, name: str) -> subprocess.Popen[str]:
     """A worker process that calls the SQL functions until its standard input is closed."""
-    command = [sys.executable, "-m", "support.race_sql_worker", race.url, name]
+    command = [sys.executable, "-m", "support.races.sql_worker", race.url, name]
     return subprocess.Popen(command, env=race.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 

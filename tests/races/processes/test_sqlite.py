@@ -20,8 +20,8 @@ from rowlock.store.engine.sqlite import store as sqlite
 from rowlock.store.engine.sqlite.filesystem import network_filesystem
 from rowlock.store.jobs import enqueue
 from rowlock.store.read import job_rows
-from support.race_disk import disk
-from support.race_rig import Race, until
+from support.races.disk import disk
+from support.races.rig import Race, until
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def test_six_processes_that_do_everything_at_once_see_no_busy_and_lose_not
         command = [
             sys.executable,
             "-m",
-            "support.race_mixed",
+            "support.races.mixed",
             race.url,
             str(seconds),
             str(race.folder / f"{number}.json"),

@@ -9,9 +9,9 @@ import pytest
 from rowlock.core.errors import StoreUnavailable
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
-from support.race_ledger import boottime, unfaulted
-from support.race_proxy import CLAIM, HISTORY, SUCCEED, Proxy
-from support.race_rig import BEAT, CALM, GRACE, LEASE, POLL, Race, until
+from support.races.ledger import boottime, unfaulted
+from support.races.proxy import CLAIM, HISTORY, SUCCEED, Proxy
+from support.races.rig import BEAT, CALM, GRACE, LEASE, POLL, Race, until
 
 ONE_TRY = {"max_attempts": 1}
 

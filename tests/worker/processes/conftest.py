@@ -7,8 +7,8 @@ import pytest_asyncio
 
 from rowlock.core.config import Settings
 from rowlock.worker.processes.children import Children
-from support.executor_rig import ExecutorRig
-from support.process_tasks import app
+from support.rigs.worker import ExecutorRig
+from support.tasks.processes import app
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

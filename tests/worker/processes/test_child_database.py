@@ -14,10 +14,10 @@ from rowlock.store.read import job_logs, relatives
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.reports import JobLines
 from rowlock.worker.processes.children import Children
-from support import process_tasks as tasks
-from support.child_runs import failed
-from support.executor_rig import ExecutorRig
-from support.process_tasks import app, claim, claimed, read_pids, until_gone
+from support.rigs.worker import ExecutorRig
+from support.tasks import processes as tasks
+from support.tasks.child_runs import failed
+from support.tasks.processes import app, claim, claimed, read_pids, until_gone
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,9 +14,9 @@ from rowlock import fixed
 from rowlock.core.outcome import Failed, Released, Succeeded, TimedOut
 from rowlock.worker.processes.children import Children
 from rowlock.worker.processes.process import Child
-from support import process_tasks as tasks
-from support.child_runs import failed, run
-from support.process_tasks import app, claimed, gone, read_pids, until_gone, wait_until
+from support.tasks import processes as tasks
+from support.tasks.child_runs import failed, run
+from support.tasks.processes import app, claimed, gone, read_pids, until_gone, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,8 +12,8 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.worker.processes.children import Children
-from support.child_runs import failed
-from support.process_tasks import app, claimed, gone, read_pids, until_gone
+from support.tasks.child_runs import failed
+from support.tasks.processes import app, claimed, gone, read_pids, until_gone
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -34,14 +34,14 @@ async def test_a_task_that_is_registered_later_is_told_so(children: Children) ->
 
     task = app.task("late", runs_in="process")(late)
     end = failed(await children.run(claimed("late"), task, lambda *_: None), "NOT_IMPORTABLE")
-    assert "support.process_tasks.app has no such task" in end.message
+    assert "support.tasks.processes.app has no such task" in end.message
 
 
 SCRIPT = """
     import asyncio, os, re, subprocess, sys
     from rowlock import BaseHandler, Rowlock, handler
     from rowlock.worker.processes.children import Children
-    from support.process_tasks import claimed
+    from support.tasks.processes import claimed
 
     app = Rowlock("sqlite:///{folder}/script.db")
 

@@ -11,8 +11,8 @@ import pytest
 
 from rowlock.core.outcome import Succeeded
 from rowlock.worker.processes.children import Children
-from support.child_runs import run
-from support.process_tasks import gone, wait_until
+from support.tasks.child_runs import run
+from support.tasks.processes import gone, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -6,9 +6,9 @@ import pytest
 
 from rowlock.core.outcome import Succeeded
 from rowlock.worker.processes.children import Children
-from support import process_tasks as tasks
-from support.child_runs import run
-from support.process_tasks import claimed
+from support.tasks import processes as tasks
+from support.tasks.child_runs import run
+from support.tasks.processes import claimed
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

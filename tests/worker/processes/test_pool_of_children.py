@@ -16,9 +16,9 @@ from rowlock.core.outcome import Released, Succeeded
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.processes.children import Children
 from rowlock.worker.processes.process import Child
-from support import process_tasks as tasks
-from support.child_runs import failed, run
-from support.process_tasks import app, gone, wait_until
+from support.tasks import processes as tasks
+from support.tasks.child_runs import failed, run
+from support.tasks.processes import app, gone, wait_until
 
 
 @asynccontextmanager

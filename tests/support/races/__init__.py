@@ -1,0 +1,1 @@
+"""Real processes that race each other, and what interleaves or breaks them."""

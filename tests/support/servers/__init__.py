@@ -1,0 +1,1 @@
+"""Programs that the tests start or find: PostgreSQL, Redis, PgBouncer, HTTP receivers, Node."""

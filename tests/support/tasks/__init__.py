@@ -1,0 +1,1 @@
+"""Tasks that tests and their child processes import."""

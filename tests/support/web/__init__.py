@@ -1,0 +1,1 @@
+"""The browser, the pages it opens, and the HTTP client."""
