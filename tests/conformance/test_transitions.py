@@ -11,29 +11,15 @@ from rowlock.core.job import Claimed, Settlement
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import Transition
 from rowlock.core.states import FINAL, Outcome, State, allowed
-from rowlock.core.times import FakeClock
-from rowlock.store import Store
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import leases
+from support.each import each
 from support.files.state_diagram import EVENTS
 from support.rigs.rig import KEEP, Rig, token
-from support.rigs.stores import empty
 
 PAIRS = [(state, event) for state in State for event in EVENTS]
 MOVES = [(state, event, after) for state, event in PAIRS for after in sorted(allowed(state, event))]
 REFUSED = [(state, event) for state, event in PAIRS if not allowed(state, event)]
-
-
-@pytest.fixture
-def database(used_database: str) -> str:
-    return used_database
-
-
-@pytest.fixture
-async def rig(store: Store, clock: FakeClock) -> Rig:
-    rig = Rig(store, clock)
-    await empty(rig)
-    return rig
 
 
 async def bring_to(rig: Rig, state: State, **options: Any) -> Claimed:
@@ -96,7 +82,7 @@ def test_the_cases_cover_every_event_of_the_table_of_states() -> None:
     assert len(REFUSED) == len(PAIRS) - 14
 
 
-@pytest.mark.parametrize(("state", "event", "after"), MOVES, ids="-".join)
+@each("state, event, after", MOVES, afresh=True)
 async def test_an_allowed_transition_moves_the_job(rig: Rig, state: State, event: str, after: State) -> None:
     options = {"on_lost": "dead"} if (event, after) == ("lost", State.DEAD) else {}
     job = await bring_to(rig, state, **options)
@@ -114,7 +100,7 @@ async def test_an_allowed_transition_moves_the_job(rig: Rig, state: State, event
     assert (row["finished_at"] is not None) == (after in FINAL)
 
 
-@pytest.mark.parametrize(("state", "event"), REFUSED, ids="-".join)
+@each("state, event", REFUSED, afresh=True)
 async def test_a_refused_transition_changes_nothing(rig: Rig, state: State, event: str) -> None:
     job = await bring_to(rig, state)
     before = await rig.everything()
@@ -136,7 +122,7 @@ async def test_a_refused_transition_changes_nothing(rig: Rig, state: State, even
         assert await rig.everything() == before
 
 
-@pytest.mark.parametrize("state", sorted(FINAL))
+@each("state", sorted(FINAL), afresh=True)
 async def test_final_is_final_until_an_operator_retries(rig: Rig, state: State) -> None:
     job = await bring_to(rig, state)
     before = await rig.everything()

@@ -10,18 +10,26 @@ import pytest
 Row = tuple[str, dict[str, Any]]  # its name in a report, and the arguments it gives
 
 
-def each(names: str, rows: Iterable[Any], *, ids: Iterable[str] | Callable[[Any], str] | None = None) -> Callable:
+def each(
+    names: str,
+    rows: Iterable[Any],
+    *,
+    ids: Iterable[str] | Callable[[Any], str] | None = None,
+    afresh: bool = False,
+) -> Callable:
     """Run the body of a test once for each row, as one case. Rows that fail are all reported, each by its name.
 
-    The rows share the fixtures: use it where a row leaves nothing behind that another row would see, and
-    `pytest.mark.parametrize` where each row needs a database, a file or a process of its own.
+    The rows share the fixtures, so a row may leave nothing behind that another row would see. With `afresh` the fixture
+    `rig` is emptied between rows; its clock goes on. `pytest.mark.parametrize` is for rows that need a file or a
+    process of their own.
     """
     table = list(_named(names.replace(" ", "").split(","), list(rows), ids))
     assert table, "without a row the test would check nothing"
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
         # Two `each` over one test are one table: every row of the upper with every row of the lower one.
-        body, below = getattr(test, "body_and_rows", (test, [("", {})]))
+        body, below, inner = getattr(test, "table_of", (test, [("", {})], False))
+        emptied = afresh or inner
         rows = [
             (", ".join(filter(None, (name, lower))), given | more) for name, given in table for lower, more in below
         ]
@@ -30,10 +38,14 @@ def each(names: str, rows: Iterable[Any], *, ids: Iterable[str] | Callable[[Any]
 
             @wraps(body)
             async def case(*, subtests: pytest.Subtests, **fixtures: Any) -> None:
-                for name, arguments in rows:
+                start = await fixtures["rig"].contents() if emptied else None
+                for place, (name, arguments) in enumerate(rows):
+                    if place and start is not None:
+                        await fixtures["rig"].start_over(start)
                     with subtests.test(name):
                         await body(**fixtures, **arguments)
         else:
+            assert not emptied, "`afresh` is for tests that await a rig"
 
             @wraps(body)
             def case(*, subtests: pytest.Subtests, **fixtures: Any) -> None:
@@ -45,7 +57,7 @@ def each(names: str, rows: Iterable[Any], *, ids: Iterable[str] | Callable[[Any]
         fixtures = [one for one in signature.parameters.values() if one.name not in rows[0][1]]
         asked = inspect.Parameter("subtests", inspect.Parameter.KEYWORD_ONLY)
         case.__signature__ = signature.replace(parameters=[*fixtures, asked])
-        case.body_and_rows = body, rows
+        case.table_of = body, rows, emptied
         return case
 
     return decorate

@@ -2,7 +2,9 @@
 
 import pytest
 
+from rowlock.core.outcome import Failed
 from support.each import each
+from support.rigs.rig import Rig
 
 MODE = ["-o", "asyncio_mode=auto", "-o", "asyncio_default_fixture_loop_scope=function"]
 MATRIX = """
@@ -50,3 +52,13 @@ def test_a_matrix_is_one_case_that_runs_every_row_and_names_each_that_fails(pyte
 def test_a_table_that_would_check_less_than_it_says_is_refused(rows: list, wrong: str) -> None:
     with pytest.raises(AssertionError, match=wrong):
         each("a, b", rows)
+
+
+@each("task", ["first", "second"], afresh=True)
+async def test_each_row_can_start_with_an_empty_database(rig: Rig, task: str) -> None:
+    seeds = {table: len(rows) for table, rows in (await rig.contents()).items()}
+    assert seeds == {"rowlock.sources" if rig.store.engine == "postgres" else "rowlock_sources": 2}
+    failed = await rig.running(task=task, owner="ana", source="api:a")
+    await rig.settle(failed, Failed("E", "no", permanent=True))
+    await rig.enqueue(task=task)
+    assert len((await rig.contents()).keys() - seeds.keys()) >= 5  # live, finished, attempts, events, tallies
