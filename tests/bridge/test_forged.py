@@ -3,13 +3,14 @@
 import hashlib
 import json
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rowlock import Rowlock
-from support.web.remote import Remote, until_state
+from rowlock import JobDead, Rowlock
+from support.web.remote import Remote, until_state, with_tasks
 
 SUM = "sha256:" + hashlib.sha256(b"video").hexdigest()
 
@@ -102,6 +103,20 @@ async def test_a_wrong_checksum_fails_the_job(checksum: str, app: Rowlock, remot
         remote.say("job.results", jobId=job_id, status="SUCCEEDED", resultUri=path, checksum=checksum)
         dead = await until_state(app, job_id, "dead")
         assert dead.error_code == "CHECKSUM_MISMATCH"
+
+
+async def test_a_result_file_that_is_larger_than_the_setting_allows_fails_the_job(
+    settings: Callable[..., Any], remote: Remote
+) -> None:
+    async with with_tasks(Rowlock(settings=settings(results__file_bytes=5))) as app, app.bridge():
+        fits, too_large = [await app.get_task("REPLAY_MP4").enqueue(replayId=7) for _ in range(2)]
+        remote.succeed(await remote.request(fits.id), b"video")
+        remote.succeed(await remote.request(too_large.id), b"videos")
+        await fits.wait(timeout=60)
+        with pytest.raises(JobDead, match=r"results\.file_bytes allows 5"):
+            await too_large.wait(timeout=60)
+        dead = await app.job(too_large.id)
+        assert (dead.record.error_code, dead.record.result_uri) == ("RESULT_TOO_LARGE", None)
 
 
 async def test_a_relative_path_and_a_bare_checksum_are_accepted(app: Rowlock, remote: Remote) -> None:

@@ -183,6 +183,13 @@ def test_a_delay_the_handler_asks_for_is_never_cut_short(draw: float) -> None:
     assert 100 <= delay <= 120
 
 
+@pytest.mark.parametrize("draw", DRAWS)
+def test_the_next_try_waits_for_the_backoff_and_for_the_time_that_the_source_asked_for(draw: float) -> None:
+    short, long = fixed(minutes=1).to_json(), fixed(hours=1).to_json()
+    assert 600 <= fails(Job(backoff=short), draw, retry_after=600.0)[1] <= 720
+    assert 3600 <= fails(Job(backoff=long), draw, retry_after=600.0)[1] <= 4320
+
+
 def test_a_handler_may_ask_for_the_next_try_at_once() -> None:
     assert fails(Job(), after=0.0) == (State.RETRYABLE, 0)
 

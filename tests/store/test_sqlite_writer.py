@@ -62,6 +62,11 @@ async def run_quickly(store: Any, operation: Any) -> None:
     await store.run(operation)
 
 
+async def test_a_commit_waits_until_the_disk_has_it(store: Any) -> None:
+    async with store.transaction() as session:
+        assert await session.fetch("PRAGMA synchronous") == [(2,)]  # FULL: a power cut takes nothing that is committed
+
+
 async def test_a_small_write_that_comes_alone_needs_no_other_thread(store: Any, groups: list[int]) -> None:
     for _ in range(20):
         await run_quickly(store, one())
