@@ -13,6 +13,7 @@ from rowlock.core.errors import ConfigError
 from rowlock.health.alerts import Alert, decide
 from rowlock.health.conditions import MOST_SUBJECTS, Condition, see
 from rowlock.store.read.snapshot import ClosedSource, RunningJob, Snapshot, TroubledSchedule
+from support.each import each
 from support.rigs.snapshots import snapshot, worker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,8 +46,8 @@ def test_every_kind_of_rule_has_usable_defaults() -> None:
     assert {rule.repeat for rule in rules} == {7200.0}
 
 
-@pytest.mark.parametrize(
-    ("rule", "said"),
+@each(
+    "rule, said",
     [
         ("{when: queue, above: 10}", "when must be one of running_seconds"),
         ("{above: 10}", "when must be one of"),
@@ -74,8 +75,8 @@ def test_a_wrong_rule_is_refused_with_its_name_and_line(rule: str, said: str) ->
     assert "\n" not in message
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
+@each(
+    "lines, said",
     [
         ("rules: [1]", "must be a mapping of rules"),
         ("webhook_url: ftp://x", "must be an http or https URL"),
@@ -141,8 +142,8 @@ def text_of(when: str, facts: Snapshot, **settings: Any) -> str:
     return "".join(seen.text for seen in see(rule, facts).values())
 
 
-@pytest.mark.parametrize(
-    ("number", "queued", "dead", "running"),
+@each(
+    "number, queued, dead, running",
     [
         (0, "", "", ""),
         (1, "1 job is ready in queue 'q'", "1 job of task 't' became dead", "1 job of queue 'q' has been running for"),

@@ -10,6 +10,7 @@ import pytest
 from rowlock.core.claiming.actions import Claim, Fill, Look, Peek, Promote, SetIdle, Sleep
 from rowlock.core.claiming.plan import FULL_SECONDS, PREFETCH_SECONDS, PROMOTE_SECONDS, Plan
 from rowlock.core.claiming.ranges import FRONT_SECONDS, NO_ID
+from support.each import each
 from support.rigs.claiming import BATCH, POLL_SECONDS, WALL, Worker, new_plan, quick_worker
 
 # --- how many are claimed
@@ -108,7 +109,7 @@ def test_no_claim_while_more_than_half_of_the_prefetch_still_waits() -> None:
     assert action.n == 20
 
 
-@pytest.mark.parametrize(("waiting", "claims"), [(20, True), (21, False)])
+@each("waiting, claims", [(20, True), (21, False)])
 def test_a_returned_attempt_asks_for_a_claim_when_at_most_half_of_the_prefetch_waits(
     waiting: int, claims: bool
 ) -> None:
@@ -199,7 +200,7 @@ def test_after_the_announcement_the_worker_polls_again_at_once_and_after_50_and_
         assert worker.now == pytest.approx(at)
 
 
-@pytest.mark.parametrize(("jitter", "seconds"), [(0.0, POLL_SECONDS * 0.9), (1.0, POLL_SECONDS)])
+@each("jitter, seconds", [(0.0, POLL_SECONDS * 0.9), (1.0, POLL_SECONDS)])
 def test_an_idle_worker_sleeps_for_the_poll_interval_less_up_to_a_tenth(jitter: float, seconds: float) -> None:
     worker = Worker(new_plan(jitter=lambda: jitter))
     worker.until_drained()
@@ -269,7 +270,7 @@ def test_a_worker_that_nobody_wakes_up_claims_after_each_attempt() -> None:
     assert (worker.plan.returned(0.001, 0), worker.plan.settled()) == (True, True)
 
 
-@pytest.mark.parametrize("told", [Plan.settled, lambda plan: plan.returned(0.001, 0)], ids=["settled", "returned"])
+@each("told", [Plan.settled, lambda plan: plan.returned(0.001, 0)], ids=["settled", "returned"])
 def test_a_worker_between_its_polls_claims_as_soon_as_an_attempt_has_ended(told: Callable[[Plan], bool]) -> None:
     worker = Worker(new_plan())
     while worker.do() != SetIdle(True):

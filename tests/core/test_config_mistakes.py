@@ -1,15 +1,14 @@
 """Settings with mistakes: each is refused with the key, the value, the place and what was probably meant."""
 
-import pytest
-
 from rowlock.core.config.load import Given
+from support.each import each
 from support.rigs.config import load, mistake
 
 # --- mistakes
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "reason"),
+@each(
+    "key, value, reason",
     [
         ("pool_size", 0, "greater than or equal to 1"),
         ("pool_size", 10_001, "less than or equal to 10000"),
@@ -39,8 +38,8 @@ def test_a_wrong_value_names_key_value_and_line(key: str, value: object, reason:
     assert reason in message
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "reason"),
+@each(
+    "key, value, reason",
     [
         ("database", "mysql://localhost/a", "sqlite:/// or postgresql://"),
         ("database", "postgresql+asyncpg://localhost/a", "sqlite:/// or postgresql://"),
@@ -70,7 +69,7 @@ def test_a_wrong_variable_is_named() -> None:
     assert message.startswith("worker.pool_size = '0' (environment variable ROWLOCK_WORKER__POOL_SIZE): ")
 
 
-@pytest.mark.parametrize("value", ["", "  "])
+@each("value", ["", "  "])
 def test_an_empty_variable_is_not_taken_for_the_default(value: str) -> None:
     message = mistake(env={"ROWLOCK_DATABASE_URL": value})
     assert message.startswith(f"database = {value!r} (environment variable ROWLOCK_DATABASE_URL): is empty")
@@ -93,8 +92,8 @@ def test_two_beats_must_fit_into_a_lease() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("file", "start", "meant"),
+@each(
+    "file, start, meant",
     [
         ("worker:\n  pool_sise: 5\n", "worker.pool_sise = 5 (rowlock.yaml:2)", "worker.pool_size"),
         ("pool_size: 5\n", "pool_size = 5 (rowlock.yaml:1)", "worker.pool_size"),
@@ -107,7 +106,7 @@ def test_an_unknown_key_gets_the_nearest_known_one(file: str, start: str, meant:
     assert mistake(file) == f"{start}: no such setting; did you mean {meant}?"
 
 
-@pytest.mark.parametrize("zone", ["Nope/Zone", "../etc/passwd", "''"])
+@each("zone", ["Nope/Zone", "../etc/passwd", "''"])
 def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
     assert "must be a time zone such as UTC" in mistake(f"api: {{zone: {zone}}}")
 
@@ -120,8 +119,8 @@ def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
     assert mistake(env={"ROWLOCK_ZZZ": "1"}).endswith(there_are)
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
+@each(
+    "name, meant",
     [
         ("ROWLOCK_DATABASE", "ROWLOCK_DATABASE_URL"),
         ("ROWLOCK_WORKER__POOL_SISE", "ROWLOCK_WORKER__POOL_SIZE"),
@@ -172,12 +171,12 @@ def test_yaml_makes_no_objects() -> None:
     assert "not valid YAML" in mistake("app: !!python/object/apply:os.getcwd []\n")
 
 
-@pytest.mark.parametrize("text", ["- worker\n", "worker\n", "5\n"])
+@each("text", ["- worker\n", "worker\n", "5\n"])
 def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
     assert mistake(text).startswith("rowlock.yaml: must be a mapping")
 
 
-@pytest.mark.parametrize("value", ["5", "[pool_size]", "yes"])
+@each("value", ["5", "[pool_size]", "yes"])
 def test_a_section_that_is_no_mapping_is_refused(value: str) -> None:
     assert mistake(f"worker: {value}\n").startswith("worker = ")
     assert "(rowlock.yaml:1): must be a mapping with keys such as pool_size" in mistake(f"worker: {value}\n")

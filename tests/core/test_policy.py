@@ -12,6 +12,7 @@ from rowlock.core.errors import InvalidArguments, NotAllowed
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import DEFAULT_BACKOFF, Backoff, Transition, decide, exponential, fixed, tries_used
 from rowlock.core.states import FINAL, TRANSITIONS, Outcome, State, allowed
+from support.each import each
 
 DRAWS = [0.0, 0.25, 0.5, 0.999999]
 
@@ -42,7 +43,7 @@ def fails(job: Job, draw: float = 0.5, **how: float | bool | None) -> tuple[Stat
 # Tries
 
 
-@pytest.mark.parametrize("end", [Failed("E", "no"), TimedOut(3)])
+@each("end", [Failed("E", "no"), TimedOut(3)])
 def test_a_job_is_tried_max_attempts_times(end: AttemptEnd) -> None:
     states = [decide(Job(attempt=n, max_attempts=3), end, 0.5).state for n in (1, 2, 3, 4)]
     assert states == [State.RETRYABLE, State.RETRYABLE, State.DEAD, State.DEAD]
@@ -79,7 +80,7 @@ def test_the_default_is_exponential_from_10_seconds_to_a_day() -> None:
     assert top == [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960, 81920, 86400]
 
 
-@pytest.mark.parametrize("tries", range(1, 30))
+@each("tries", range(1, 30))
 def test_exponential_jitter_covers_the_upper_half(tries: int) -> None:
     full = min(86_400, 10 * 2 ** (tries - 1))
     assert exponential().delay(tries, 0.0) == full / 2
@@ -87,15 +88,15 @@ def test_exponential_jitter_covers_the_upper_half(tries: int) -> None:
     assert exponential().delay(tries, 0.999999) > full * 0.99
 
 
-@pytest.mark.parametrize("tries", [21, 60, 1000, 10**9])
+@each("tries", [21, 60, 1000, 10**9])
 def test_a_high_attempt_does_not_overflow(tries: int) -> None:
     assert exponential().delay(tries, 0.999999) <= 86_400
     assert exponential(base=1e-3, factor=100).delay(tries, 0.5) <= 86_400
     assert fails(Job(attempt=tries, max_attempts=tries + 1))[1] <= 86_400
 
 
-@pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize("tries", [1, 2, 60])
+@each("draw", DRAWS)
+@each("tries", [1, 2, 60])
 def test_a_fixed_delay_is_never_shorter_than_it_says(tries: int, draw: float) -> None:
     assert 300 <= fixed(minutes=5).delay(tries, draw) <= 360
 
@@ -113,7 +114,7 @@ def test_delays_can_be_said_in_several_ways() -> None:
     assert exponential(base=timedelta(seconds=1), cap=timedelta(minutes=1)) == exponential(1, 60)
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         lambda: fixed(),
@@ -133,7 +134,7 @@ def test_a_delay_that_is_none_is_refused(wrong) -> None:  # type: ignore[no-unty
         wrong()
 
 
-@pytest.mark.parametrize("backoff", [fixed(minutes=5), exponential(3, 70, 1.5), DEFAULT_BACKOFF])
+@each("backoff", [fixed(minutes=5), exponential(3, 70, 1.5), DEFAULT_BACKOFF])
 def test_a_backoff_survives_its_row(backoff: Backoff) -> None:
     assert Backoff.from_json(backoff.to_json()) == backoff
     assert isinstance(json.loads(backoff.to_json()), dict)
@@ -156,7 +157,7 @@ def test_whatever_is_stored_as_a_backoff_its_delays_can_be_stored(stored: str, t
         assert 0 <= Backoff.from_json(stored).delay(tries, draw) <= 1.2 * 3_200_000_000
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         lambda: Backoff("linear", 1, 1),
@@ -176,7 +177,7 @@ def test_the_rows_own_backoff_decides() -> None:
     assert fails(Job(), draw=0.0) == (State.RETRYABLE, 5)
 
 
-@pytest.mark.parametrize("draw", DRAWS)
+@each("draw", DRAWS)
 def test_a_delay_the_handler_asks_for_is_never_cut_short(draw: float) -> None:
     state, delay = fails(Job(backoff=fixed(hours=1).to_json()), draw, after=100.0)
     assert state is State.RETRYABLE
@@ -233,7 +234,7 @@ def test_a_loss_is_retried_whatever_tries_are_left() -> None:
     assert "w-1" in (transition.error_message or "")
 
 
-@pytest.mark.parametrize(("losses", "top"), [(0, 1), (1, 2), (5, 32), (6, 64), (8, 64)])
+@each("losses, top", [(0, 1), (1, 2), (5, 32), (6, 64), (8, 64)])
 def test_the_delay_after_a_loss_doubles_up_to_64_seconds(losses: int, top: float) -> None:
     assert decide(Job(losses_in_row=losses), Lost(), 0.0).delay == 0
     assert decide(Job(losses_in_row=losses), Lost(), 0.5).delay == top / 2
@@ -266,8 +267,8 @@ def test_a_task_that_must_not_run_twice_is_dead_at_its_first_loss() -> None:
     assert decide(Job(on_lost="dead"), Lost(convicted=True), 0.5).state is State.DEAD
 
 
-@pytest.mark.parametrize("job", [Job(), Job(on_lost="dead"), Job(losses_in_row=9), Job(losses=2, convictions=1)])
-@pytest.mark.parametrize("convicted", [False, True])
+@each("job", [Job(), Job(on_lost="dead"), Job(losses_in_row=9), Job(losses=2, convictions=1)])
+@each("convicted", [False, True])
 def test_a_lost_job_to_be_cancelled_is_cancelled_and_never_retried(job: Job, convicted: bool) -> None:
     transition = decide(replace(job, cancel_requested=True), Lost(convicted=convicted), 0.5)
     assert (transition.state, transition.error_code) == (State.CANCELLED, "CANCELLED")
@@ -324,8 +325,8 @@ def test_every_decision_is_an_arrow_of_the_state_machine(job: Job, end: AttemptE
 # The table of states
 
 
-@pytest.mark.parametrize("outcome", Outcome)
-@pytest.mark.parametrize("state", State)
+@each("outcome", Outcome)
+@each("state", State)
 def test_a_transition_that_is_not_in_the_table_cannot_be_made(state: State, outcome: Outcome) -> None:
     if state in allowed(State.RUNNING, outcome):
         assert Transition(state, outcome).state is state
@@ -334,8 +335,8 @@ def test_a_transition_that_is_not_in_the_table_cannot_be_made(state: State, outc
             Transition(state, outcome)
 
 
-@pytest.mark.parametrize(
-    ("end", "job"),
+@each(
+    "end, job",
     [
         (Failed("E", "no"), Job()),
         (Failed("E", "no"), Job(max_attempts=1)),

@@ -18,6 +18,7 @@ from rowlock.core.claiming.survey import SeenSources
 from rowlock.core.config import WorkerSettings
 from rowlock.core.job import Claimed
 from rowlock.core.sources.admission import Gate, admit, class_of
+from support.each import each
 
 OPEN = Gate(
     concurrency=None,
@@ -163,7 +164,7 @@ def closed(count: int, priority: int = 0, task: str = "a") -> Table:
 # Closed sources cost nothing and delay nobody
 
 
-@pytest.mark.parametrize("count", [0, 500, 3000, 10_000])
+@each("count", [0, 500, 3000, 10_000])
 def test_beside_closed_sources_a_source_of_60_a_minute_starts_a_job_each_second(count: int) -> None:
     table = closed(count)
     table.jobs["a", 0, "zeta:limited"] = 100
@@ -252,7 +253,7 @@ def test_a_claim_that_began_before_an_attempt_ended_does_not_close_its_source() 
     assert sources.has_open(1.1)
 
 
-@pytest.mark.parametrize("ended", [1, 2])
+@each("ended", [1, 2])
 def test_a_full_source_has_a_turn_of_as_many_jobs_as_attempts_of_it_have_ended(ended: int) -> None:
     """Else a claim would name twice as many sources as it needs."""
     sources, heads = (
@@ -288,7 +289,7 @@ def test_a_source_whose_class_is_given_a_total_is_not_claimed_from_again_and_aga
     assert not sources.has_open(5.0)
 
 
-@pytest.mark.parametrize("locked", [True, False], ids=["another worker claims from it", "its jobs cannot be claimed"])
+@each("locked", [True, False], ids=["another worker claims from it", "its jobs cannot be claimed"])
 def test_a_source_that_gave_nothing_is_tried_again_soon_and_ever_less_often_but_never_given_up(locked: bool) -> None:
     sources, tried, now = SeenSources([QueueTask("default", "a")], 5.0), list[float](), 0.0
     head = seen("api:x", opened=True)
@@ -423,8 +424,8 @@ def test_jobs_without_a_source_have_one_turn_among_the_sources() -> None:
 # Priorities
 
 
-@pytest.mark.parametrize("slots", [1, 10, 100])
-@pytest.mark.parametrize("better", [100, 1000, 5000])
+@each("slots", [1, 10, 100])
+@each("better", [100, 1000, 5000])
 def test_an_urgent_source_behind_many_closed_ones_comes_before_an_open_source_of_another_task(
     slots: int, better: int
 ) -> None:
@@ -458,8 +459,8 @@ def test_sources_are_served_strictly_by_priority(jobs: dict[tuple[str, int, int]
     assert priorities == sorted(priorities)
 
 
-@pytest.mark.parametrize("slots", [1, 10])
-@pytest.mark.parametrize("better", [300, 3000])
+@each("slots", [1, 10])
+@each("better", [300, 3000])
 def test_jobs_without_a_source_do_not_overtake_an_urgent_source_between_the_looks_of_a_survey(
     slots: int, better: int
 ) -> None:

@@ -1,10 +1,10 @@
 """Sources without a database: how many jobs their limits and token buckets admit."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rowlock.core.sources.admission import UNLIMITED, Gate, admit
+from support.each import each
 
 OPEN = Gate(
     concurrency=None,
@@ -24,15 +24,15 @@ OPEN = Gate(
 )
 
 
-@pytest.mark.parametrize(("limit", "running", "room"), [(2, 0, 2), (2, 1, 1), (2, 2, 0), (1, 4, 0), (0, 0, 0)])
+@each("limit, running, room", [(2, 0, 2), (2, 1, 1), (2, 2, 0), (1, 4, 0), (0, 0, 0)])
 def test_a_source_lets_in_what_its_limit_leaves(limit: int, running: int, room: int) -> None:
     assert admit(OPEN._replace(concurrency=limit, running=running)).room == room
     of_class = admit(OPEN._replace(total=limit, class_running=running))
     assert min(of_class.room, of_class.class_room) == room
 
 
-@pytest.mark.parametrize(
-    ("why", "gate"),
+@each(
+    "why, gate",
     [
         ("disabled", OPEN._replace(enabled=False)),
         ("paused", OPEN._replace(paused_for=0.5)),

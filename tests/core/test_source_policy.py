@@ -8,10 +8,11 @@ import pytest
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.sources.admission import class_of
 from rowlock.core.sources.policy import check_name, check_policy, parse_rate, show_rate
+from support.each import each
 
 
-@pytest.mark.parametrize(
-    ("text", "per_minute"),
+@each(
+    "text, per_minute",
     [
         ("30/min", 30),
         ("30 / minute", 30),
@@ -27,9 +28,7 @@ def test_a_rate_is_a_number_and_a_unit(text: str, per_minute: float) -> None:
     assert parse_rate(show_rate(per_minute)) == pytest.approx(per_minute, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "bad", ["30", "", "/min", "min", "30/fortnight", "-30/min", "0/min", "nan/min", "1e3/s", "3/min x"]
-)
+@each("bad", ["30", "", "/min", "min", "30/fortnight", "-30/min", "0/min", "nan/min", "1e3/s", "3/min x"])
 def test_a_rate_without_a_unit_or_above_nothing_is_an_error_that_shows_it(bad: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         parse_rate(bad)
@@ -40,7 +39,7 @@ def test_the_class_is_what_stands_before_the_first_colon() -> None:
     assert [class_of(name) for name in ("api:ebay", "domain:example.com:8080", "api")] == ["api", "domain", "api"]
 
 
-@pytest.mark.parametrize("bad", ["", ":ebay", " api", "api:\n", "api:e\x00", "x" * 201, None, 3])
+@each("bad", ["", ":ebay", " api", "api:\n", "api:e\x00", "x" * 201, None, 3])
 def test_a_name_that_cannot_be_is_an_error_that_says_what_one_looks_like(bad: Any) -> None:
     with pytest.raises(InvalidArguments, match="api:ebay"):
         check_name(bad)
@@ -52,8 +51,8 @@ def test_settings_are_stored_as_numbers_and_none_takes_one_back() -> None:
     assert check_policy("api", {"total": 7, "concurrency": None}) == {"total": 7, "concurrency": None}
 
 
-@pytest.mark.parametrize(
-    ("key", "bad"),
+@each(
+    "key, bad",
     [
         *(("concurrency", bad) for bad in (-1, 1.5, "4", True, 2**31)),
         *(("rate", bad) for bad in ("30", 30, -1, "-1/min", True)),

@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
-
 from rowlock.core.states import FINAL, LIVE, TRANSITIONS, Outcome, State, allowed
+from support.each import each
 from support.files.state_diagram import EVENTS, diagram
 
 # The contract's drawing, arrow by arrow.
@@ -51,8 +50,8 @@ def test_the_table_has_the_arrows_of_the_contract() -> None:
     assert not TABLE - ARROWS - {("running", "failed", "cancelled"), ("running", "timed_out", "cancelled")}
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("event", EVENTS)
+@each("state", State)
+@each("event", EVENTS)
 def test_a_step_that_the_table_of_states_does_not_have_is_refused(state: State, event: str) -> None:
     assert {str(after) for after in allowed(state, event)} == {
         after for before, what, after in TABLE if (before, what) == (state, event)
