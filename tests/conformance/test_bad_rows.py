@@ -30,6 +30,7 @@ from rowlock.worker.attempt.reports import ProgressBook
 from rowlock.worker.loops import Loops
 from rowlock.worker.settler import Settler
 from rowlock.worker.upkeep.sweeper import Sweeper
+from support.each import each
 from support.rigs.rig import KEEP, Rig, prefix
 from support.rigs.sources import claim_turns, sources
 from support.rigs.worker import new_claimer, new_slots
@@ -92,7 +93,7 @@ def _sql(rig: Rig, text: str) -> str:
     return TIMES[rig.store.engine].get(text.strip("{}"), text)
 
 
-@pytest.mark.parametrize("column", REFUSED)
+@each("column", REFUSED, afresh=True)
 async def test_the_table_refuses_what_could_not_be_read(rig: Rig, column: str) -> None:
     await rig.enqueue()
     before = await rig.everything()
@@ -124,8 +125,8 @@ async def test_long_texts_of_digits_and_numbers_that_python_reads_are_taken(rig:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-@pytest.mark.parametrize(
-    ("call", "message"),
+@each(
+    "call, message",
     [
         ("'{}', '{\"run_after\": \"infinity\"}'", "run_after must be a time .* from 1970 to 2199.*; not .*infinity"),
         ("'{}', '{\"run_after\": \"20000-01-01T00:00:00Z\"}'", "run_after must be a time .* from 1970 to 2199"),

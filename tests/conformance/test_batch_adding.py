@@ -6,10 +6,10 @@ import pytest
 
 from rowlock import BatchNotFound, Context, InvalidArguments, LeaseLost, NotAllowed, Rowlock
 from rowlock.core.job import NewJob
-from rowlock.store import batches
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.enqueue import NewRow
-from support.rigs.app import app, rig
+from support.each import each
+from support.rigs.app import app, rig, sweep
 from support.rigs.rig import TABLES, Rig
 from support.tasks.contract import working
 
@@ -51,7 +51,7 @@ async def test_nobody_adds_from_outside_to_a_sealed_batch(app: Rowlock, t: Any, 
     assert await rig.everything(ALL) == before
     (job,) = await rig.claim()
     await rig.succeed(job)
-    assert await rig.store.run(batches.end([batch.id])) == [batch.id]
+    await sweep(rig)
     await refused(rig, t.using(batch=batch), NotAllowed, "ended")
 
 
@@ -64,13 +64,15 @@ async def test_a_batch_that_is_not_there_takes_no_jobs(app: Rowlock, t: Any, rig
             await app.find_batch(bad)
 
 
-@pytest.mark.parametrize("how", ["ctx.enqueue", "in its transaction", "with a key", "with an id"])
-async def test_jobs_of_a_sealed_batch_add_jobs_to_it_until_it_ends(app: Rowlock, rig: Rig, how: str) -> None:
+@pytest.fixture
+def parent(app: Rowlock) -> Any:
+    """A task whose attempt adds one job to its own batch."""
+
     @app.task
     async def child(n: int) -> None: ...
 
     @app.task(max_attempts=1)
-    async def parent(ctx: Context) -> None:
+    async def parent(ctx: Context, how: str) -> None:
         if how == "in its transaction":
             async with ctx.transaction():
                 await child.using(batch=ctx.batch_id).enqueue(n=1)
@@ -78,8 +80,15 @@ async def test_jobs_of_a_sealed_batch_add_jobs_to_it_until_it_ends(app: Rowlock,
         options = {"with a key": {"key": "k"}, "with an id": {"job_id": UNKNOWN}}.get(how, {})
         await ctx.enqueue(child.using(batch=ctx.batch_id, **options), n=1)
 
+    return parent
+
+
+@each("how", ["ctx.enqueue", "in its transaction", "with a key", "with an id"], afresh=True)
+async def test_jobs_of_a_sealed_batch_add_jobs_to_it_until_it_ends(
+    app: Rowlock, rig: Rig, parent: Any, how: str
+) -> None:
     async with app.batch("grows") as batch:
-        await parent.using(batch=batch).enqueue()
+        await parent.using(batch=batch).enqueue(how=how)
     async with working(app, sweep_seconds=3600):
         row = await batch.wait(timeout=10)
     assert (row.state, row.total, row.processed, row.last_error) == ("succeeded", 2, 2, None)

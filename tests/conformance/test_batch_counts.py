@@ -13,7 +13,8 @@ from rowlock.core.job import NewJob
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.store.jobs import cancel, enqueue, settle
 from rowlock.store.jobs.enqueue import NewRow
-from support.rigs.app import app, report, rig, sweep, t
+from support.each import each
+from support.rigs.app import app, ends_now, report, rig, sweep, t
 from support.rigs.rig import KEEP, Rig
 from support.sql.refusals import refused
 
@@ -67,14 +68,13 @@ async def test_counts_are_exact_through_every_way_to_end(app: Rowlock, t: Any, r
     for job in rest:
         await rig.succeed(job)
         await exact(rig, batch)
-    assert await sweep(rig) == [batch.id]
-    await batch.refresh()
+    assert await ends_now(rig, batch)
     assert (batch.state, batch.total, batch.processed, batch.failed) == ("failed", 10, 10, 3)
     assert (batch.succeeded, batch.dead, batch.cancelled, batch.expired) == (5, 2, 2, 1)
 
 
-@pytest.mark.parametrize(
-    ("ends", "state"),
+@each(
+    "ends, state",
     [
         (["succeeded", "succeeded"], "succeeded"),
         (["succeeded", "cancelled"], "cancelled"),
@@ -84,7 +84,7 @@ async def test_counts_are_exact_through_every_way_to_end(app: Rowlock, t: Any, r
         (["cancelled", "expired"], "failed"),
         (["cancelled", "dead"], "failed"),
     ],
-    ids=" ".join,
+    afresh=True,
 )
 async def test_a_batch_ends_in_the_state_that_its_jobs_make_true(
     app: Rowlock, t: Any, rig: Rig, report: Any, ends: list[str], state: str
@@ -132,7 +132,7 @@ async def test_what_is_settled_twice_or_by_a_zombie_counts_once(app: Rowlock, t:
     assert batch.processed == 3
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each("seed", range(3), afresh=True)
 async def test_counts_are_exact_after_any_steps(app: Rowlock, t: Any, rig: Rig, seed: int) -> None:
     dice = random.Random(seed)
     async with app.batch("b") as batch:
@@ -195,7 +195,7 @@ async def test_the_last_error_is_that_of_the_job_that_died_last(app: Rowlock, t:
 # --- an operator's retry
 
 
-@pytest.mark.parametrize("how", ["dead", "cancelled"])
+@each("how", ["dead", "cancelled"], afresh=True)
 async def test_a_retry_reopens_the_batch(app: Rowlock, t: Any, rig: Rig, report: Any, how: str) -> None:
     async with app.batch("b", on_end=report) as batch:
         one, _ = await t.using(batch=batch).enqueue_many([{"n": 1}, {"n": 2}])
@@ -214,7 +214,7 @@ async def test_a_retry_reopens_the_batch(app: Rowlock, t: Any, rig: Rig, report:
     assert await sweep(rig) == []
     (again,) = await rig.claim()
     await rig.succeed(again)
-    assert await sweep(rig) == [batch.id]
+    assert await ends_now(rig, batch)
     await exact(rig, batch)
     assert (batch.state, batch.finished_at) == ("succeeded", rig.clock.now())
     assert len(await reports(rig)) == 1, "on_end is for the first end"

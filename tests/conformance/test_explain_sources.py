@@ -9,6 +9,7 @@ from rowlock.core.times import FakeClock
 from rowlock.store import Store, batches, queues, workers
 from rowlock.store.read.explain import Explanation, explain
 from rowlock.store.upkeep.clock_repair import put_sources_right
+from support.each import each
 from support.rigs.rig import LEASE, TABLES, Rig
 from support.rigs.sources import claim_turns, cleared, enqueue_each, fail, open_breaker, sources, succeed
 
@@ -119,8 +120,8 @@ async def test_a_retry_after_is_a_pause_until_its_end(rig: Rig) -> None:
     assert "00:01:30 UTC" in told.text
 
 
-@pytest.mark.parametrize("name", ["api:a", "api"])
-@pytest.mark.parametrize("seconds", [60, None])
+@each("name", ["api:a", "api"], afresh=True)
+@each("seconds", [60, None], afresh=True)
 async def test_stopped_by_hand_tells_until_when_and_how_to_end_it(rig: Rig, name: str, seconds: int | None) -> None:
     await sources(rig).pause(name, seconds)
     job_id = await rig.enqueue(source="api:a")
@@ -160,7 +161,7 @@ async def test_explain_gives_a_jobs_place_among_the_jobs_of_its_source(rig: Rig)
     assert told.text.startswith("3 ready jobs of its source 'api:b' come first in line for 10 slots")
 
 
-@pytest.mark.parametrize("other", ["api:a", "api:c", None])
+@each("other", ["api:a", "api:c", None], afresh=True)
 async def test_explain_says_that_other_sources_of_the_priority_take_turns_with_the_job(
     rig: Rig, other: str | None
 ) -> None:
@@ -172,7 +173,7 @@ async def test_explain_says_that_other_sources_of_the_priority_take_turns_with_t
     assert "3 ready jobs of its source 'api:b' come first, and others take turns with it, in line" in told[1].text
 
 
-@pytest.mark.parametrize("other", ["api:a", "api:c", None])
+@each("other", ["api:a", "api:c", None], afresh=True)
 async def test_better_priorities_stand_before_it_whatever_their_source(rig: Rig, other: str | None) -> None:
     (job_id,) = await rig.enqueue_many(1, source="api:b")
     await rig.enqueue_many(50, source=other, priority=-1)

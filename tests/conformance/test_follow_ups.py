@@ -10,6 +10,7 @@ from rowlock.client.tasks.registry import MAX_FOLLOW_UP_BYTES
 from rowlock.core.options import NOT_OF_FOLLOW_UPS, names_in
 from rowlock.core.outcome import Succeeded
 from rowlock.store.jobs import tasks
+from support.each import each
 from support.rigs.app import app, rig, t
 from support.rigs.rig import Rig
 
@@ -28,11 +29,17 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "on_lost": ("dead", "on_lost"),
     "keep": (12345.0, "keep_seconds"),
 }
+NOT_OPENED = "sqlite:///not-opened.db"  # for what a task is refused before there is a database
 COLUMNS = [column for _, column in OPTIONS.values()]
 
 
 async def of_task(rig: Rig, task: str) -> list[dict[str, Any]]:
     return [row for row in (await rig.rows()).values() if row["task"] == task]
+
+
+async def columns(rig: Rig, task: str) -> list[Any]:
+    """What `OPTIONS` became in each job of a task, oldest first."""
+    return await rig.fetch(f"SELECT {', '.join(COLUMNS)} FROM {{t}}jobs_live WHERE task = '{task}' ORDER BY id")
 
 
 async def end(app: Rowlock, job_id: str, dead: bool = False) -> None:
@@ -45,30 +52,39 @@ def test_every_option_of_a_task_is_in_the_table() -> None:
     assert OPTIONS.keys() == names_in("task").keys()
 
 
-@pytest.mark.parametrize("how", ["on_success", "on_dead", "on_end"])
-@pytest.mark.parametrize("given", [OPTIONS, {}], ids=["every option", "no option"])
-async def test_a_follow_up_has_the_columns_of_a_direct_enqueue(app: Rowlock, rig: Rig, how: str, given: Any) -> None:
+@pytest.fixture
+def last(app: Rowlock) -> Any:
+    """The follow-up that `OPTIONS` names."""
+
     @app.task(keep=60, priority=7)
     async def last(finished: dict[str, Any]) -> None: ...
 
+    return last
+
+
+@each("how", ["on_success", "on_dead", "on_end"])
+@each("given, name", [(OPTIONS, "next"), ({}, "plain")], ids=["every option", "no option"])
+async def test_a_follow_up_has_the_columns_of_a_direct_enqueue(
+    app: Rowlock, rig: Rig, last: Any, how: str, given: Any, name: str
+) -> None:
     async def ended(batch: dict[str, Any]) -> None: ...
     async def after(finished: dict[str, Any]) -> None: ...
 
     wanted = {key: value for key, (value, _) in given.items()}
-    follow_up = app.task("next", **wanted)(ended if how == "on_end" else after)
+    follow_up = app.task(f"{name}.{how}", **wanted)(ended if how == "on_end" else after)
 
-    @app.task(**{} if how == "on_end" else {how: follow_up})
+    @app.task(f"before.{name}.{how}", **{} if how == "on_end" else {how: follow_up})
     async def first() -> None: ...
 
     async with app.batch("b", on_end=follow_up if how == "on_end" else None) as batch:
         job = await first.using(batch=batch).enqueue()
     await end(app, job.id, dead=how == "on_dead")
     await follow_up.enqueue({})
-    made, direct = await rig.fetch(f"SELECT {', '.join(COLUMNS)} FROM {{t}}jobs_live WHERE task = 'next'")
+    made, direct = await columns(rig, follow_up.name)
     assert dict(zip(COLUMNS, made, strict=True)) == dict(zip(COLUMNS, direct, strict=True))
 
 
-@pytest.mark.parametrize("how", ["on_success", "on_dead", "on_end"])
+@each("how", ["on_success", "on_dead", "on_end"])
 async def test_a_follow_up_of_another_programs_task_has_the_options_that_its_worker_stored(
     app: Rowlock, rig: Rig, how: str
 ) -> None:
@@ -79,23 +95,20 @@ async def test_a_follow_up_of_another_programs_task_has_the_options_that_its_wor
 
     async def elsewhere(finished: dict[str, Any]) -> None: ...
 
-    there = other.task("next", **{key: value for key, (value, _) in OPTIONS.items()})(elsewhere)
+    there = other.task(f"next.{how}", **{key: value for key, (value, _) in OPTIONS.items()})(elsewhere)
     await rig.store.run(tasks.declare(other.registry.stored()))
 
-    @app.task(**{} if how == "on_end" else {how: "next"})
+    @app.task(f"first.{how}", **{} if how == "on_end" else {how: there.name})
     async def first() -> None: ...
 
-    async with app.batch("b", on_end="next" if how == "on_end" else None) as batch:
+    async with app.batch("b", on_end=there.name if how == "on_end" else None) as batch:
         made_by = [await first.using(batch=batch).enqueue() for _ in range(2)]
     for job in made_by:
         await end(app, job.id, dead=how == "on_dead")
     async with other:
         await there.enqueue({})
-    *made, direct = await rig.fetch(f"SELECT {', '.join(COLUMNS)} FROM {{t}}jobs_live WHERE task = 'next'")
-    assert len(made) == (1 if how == "on_end" else 2)
-    assert [dict(zip(COLUMNS, row, strict=True)) for row in made] == [dict(zip(COLUMNS, direct, strict=True))] * len(
-        made
-    )
+    *made, direct = [dict(zip(COLUMNS, row, strict=True)) for row in await columns(rig, there.name)]
+    assert made == [direct] * (1 if how == "on_end" else 2)
 
 
 async def test_follow_ups_go_on_to_the_end_of_the_chain(app: Rowlock, rig: Rig) -> None:
@@ -152,8 +165,10 @@ async def test_a_source_made_from_the_arguments_is_refused_where_the_follow_up_i
             pass
 
 
-async def test_follow_ups_too_long_to_be_stored_with_every_job_are_refused(app: Rowlock) -> None:
+def test_follow_ups_too_long_to_be_stored_with_every_job_are_refused() -> None:
     async def work(finished: dict[str, Any] | None = None) -> None: ...
+
+    app = Rowlock(NOT_OPENED)
 
     task = app.task("0")(work)
     with pytest.raises(InvalidArguments, match=f"at most {MAX_FOLLOW_UP_BYTES} are stored"):
@@ -184,7 +199,7 @@ def test_the_options_that_no_follow_up_has_are_all_tried() -> None:
     assert FOREIGN.keys() == set(NOT_OF_FOLLOW_UPS)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"queue": ""}, {"queue": "q" * 300}, {"priority": 1000}, {"priority": "high"}, {"max_attempts": 0},
@@ -195,7 +210,7 @@ def test_the_options_that_no_follow_up_has_are_all_tried() -> None:
         *({"on_dead": {"task": "last", name: value}} for name, value in FOREIGN.items()),
     ],
     ids=str,
-)  # fmt: skip
+afresh=True)  # fmt: skip
 async def test_a_job_ends_without_a_stored_follow_up_that_could_not_be_inserted(
     app: Rowlock, rig: Rig, options: dict[str, Any]
 ) -> None:
@@ -224,12 +239,12 @@ async def test_a_result_is_told_to_the_follow_up_as_it_is_stored(app: Rowlock, r
     assert row["args"]["finished"]["result"] == {"n": 12345678901234567890.5}
 
 
-@pytest.mark.parametrize("name", ["rowlock.webhook", "rowlock.x"])
-async def test_tasks_of_rowlock_itself_cannot_be_follow_ups(app: Rowlock, name: str) -> None:
+@each("name", ["rowlock.webhook", "rowlock.x"])
+def test_tasks_of_rowlock_itself_cannot_be_follow_ups(name: str) -> None:
     async def work() -> None: ...
 
     with pytest.raises(InvalidArguments, match="must not begin with"):
-        app.task("work", on_success=name)(work)
+        Rowlock(NOT_OPENED).task("work", on_success=name)(work)
 
 
 async def test_an_option_of_a_stored_follow_up_that_is_null_is_not_given(app: Rowlock, rig: Rig) -> None:

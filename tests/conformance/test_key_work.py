@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rowlock import Context, LeaseLost, Permanent, Rowlock
+from support.each import each
 from support.rigs.app import app, rig
 from support.rigs.rig import LEASE, Rig, claim_from, look, token
 from support.tasks.contract import until, working
@@ -44,9 +45,9 @@ async def test_a_job_with_a_source_lets_go_like_any_other(t: Any, rig: Rig) -> N
     assert (await asked["forever"].enqueue()).id == first["forever"].id
 
 
-@pytest.mark.parametrize("source", [None, "domain:example.com"])
-async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock, source: str | None) -> None:
-    @app.task
+@each("name, source", [("plain", None), ("sourced", "domain:example.com")])
+async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock, name: str, source: str | None) -> None:
+    @app.task(name)
     async def work(ctx: Context, how: str, n: int = 0) -> None:
         if how == "dead":
             raise Permanent("no")
@@ -71,7 +72,7 @@ async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock,
         assert again.created != held, f"{how}: {kind}"
 
 
-@pytest.mark.parametrize("options", [{"key": "k"}, {"job_id": str(uuid.uuid4())}], ids=["key", "id"])
+@each("options", [{"key": "k"}, {"job_id": str(uuid.uuid4())}], ids=["key", "id"], afresh=True)
 async def test_an_attempt_enqueues_with_a_key_or_an_id_only_while_it_holds_its_job(
     app: Rowlock, t: Any, rig: Rig, options: dict[str, Any]
 ) -> None:

@@ -1,8 +1,11 @@
 """`decide` by the contract's numbers: tries, backoff, jitter, losses, poison, cancelling."""
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -115,23 +118,24 @@ def test_delays_can_be_said_in_several_ways() -> None:
 
 
 @each(
-    "wrong",
+    "kind, given",
     [
-        lambda: fixed(),
-        lambda: fixed(minutes=-1),
-        lambda: fixed(float("nan")),
-        lambda: fixed(float("inf")),
-        lambda: exponential(base=0),
-        lambda: exponential(cap=-1),
-        lambda: exponential(factor=0.5),
-        lambda: exponential(factor=101),
-        lambda: exponential(base=float("nan")),
-        lambda: exponential(factor=float("nan")),
+        (fixed, {}),
+        (fixed, {"minutes": -1}),
+        (fixed, {"seconds": math.nan}),
+        (fixed, {"seconds": math.inf}),
+        (exponential, {"base": 0}),
+        (exponential, {"cap": -1}),
+        (exponential, {"factor": 0.5}),
+        (exponential, {"factor": 101}),
+        (exponential, {"base": math.nan}),
+        (exponential, {"factor": math.nan}),
     ],
+    ids=lambda given: getattr(given, "__name__", given),
 )
-def test_a_delay_that_is_none_is_refused(wrong) -> None:  # type: ignore[no-untyped-def]
+def test_a_backoff_of_impossible_delays_is_refused(kind: Callable[..., Backoff], given: dict[str, float]) -> None:
     with pytest.raises(InvalidArguments):
-        wrong()
+        kind(**given)
 
 
 @each("backoff", [fixed(minutes=5), exponential(3, 70, 1.5), DEFAULT_BACKOFF])
@@ -158,18 +162,18 @@ def test_whatever_is_stored_as_a_backoff_its_delays_can_be_stored(stored: str, t
 
 
 @each(
-    "wrong",
+    "stored",
     [
-        lambda: Backoff("linear", 1, 1),
-        lambda: Backoff("fixed", 1e300, 1),
-        lambda: Backoff("exponential", 1, float("nan")),
-        lambda: Backoff("exponential", 1, 1, 1e200),
-        lambda: Backoff("exponential", 1, 1, True),
+        ("linear", 1, 1),
+        ("fixed", 1e300, 1),
+        ("exponential", 1, math.nan),
+        ("exponential", 1, 1, 1e200),
+        ("exponential", 1, 1, True),
     ],
 )
-def test_a_backoff_that_cannot_be_computed_cannot_be_made(wrong) -> None:  # type: ignore[no-untyped-def]
+def test_a_backoff_that_cannot_be_computed_cannot_be_made(stored: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidArguments):
-        wrong()
+        Backoff(*stored)
 
 
 def test_the_rows_own_backoff_decides() -> None:
@@ -351,6 +355,7 @@ def test_decide_refuses_a_state_that_the_table_does_not_allow(
 ) -> None:
     decided = decide(job, end, 0.5)
     rest = allowed(State.RUNNING, decided.outcome) - {decided.state}
-    monkeypatch.setitem(TRANSITIONS, (State.RUNNING, str(decided.outcome)), rest)
-    with pytest.raises(NotAllowed):
-        decide(job, end, 0.5)
+    with monkeypatch.context() as patch:
+        patch.setitem(TRANSITIONS, (State.RUNNING, str(decided.outcome)), rest)
+        with pytest.raises(NotAllowed):
+            decide(job, end, 0.5)

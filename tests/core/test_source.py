@@ -5,23 +5,7 @@ from hypothesis import strategies as st
 
 from rowlock.core.sources.admission import UNLIMITED, Gate, admit
 from support.each import each
-
-OPEN = Gate(
-    concurrency=None,
-    total=None,
-    rate=None,
-    burst=None,
-    enabled=True,
-    paused_for=None,
-    opened=False,
-    probing=False,
-    tokens=None,
-    elapsed=None,
-    epoch=0,
-    running=0,
-    class_running=0,
-    has_row=True,
-)
+from support.rigs.gates import OPEN
 
 
 @each("limit, running, room", [(2, 0, 2), (2, 1, 1), (2, 2, 0), (1, 4, 0), (0, 0, 0)])
