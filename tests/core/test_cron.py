@@ -370,7 +370,7 @@ FIVE = st.lists(ITEMS, min_size=5, max_size=6).map(" ".join)
 @example("9" * 200, False)
 @example("*/" + "9" * 190 + " * * * *", False)
 @example("every " + "9" * 190 + "s", False)
-@settings(deadline=20_000, max_examples=150)  # a text that makes it count without end must not pass
+@settings(deadline=20_000, max_examples=100)  # a text that makes it count without end must not pass
 def test_any_text_is_a_rule_or_refused(text: str, seconds: bool) -> None:
     try:
         rule = parse_rule(text, "Europe/Berlin", seconds=seconds)

@@ -288,7 +288,7 @@ CUTS = st.lists(st.integers(0, 1000), max_size=5)
 
 
 @given(RULES, PLACES, SHIFTS, st.integers(0, 60), CUTS, st.integers(0, 30))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=50)
 def test_no_tick_is_lost_and_none_doubles(
     text: str, zone: str, shift: int, hours: int, cuts: list[int], most: int
 ) -> None:
@@ -314,7 +314,7 @@ def test_no_tick_is_lost_among_seconds(
     CUTS,
     st.integers(0, 30),
 )
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_no_tick_is_lost_at_any_time(
     text: str, zone: str, after: datetime, days: int, cuts: list[int], most: int
 ) -> None:
