@@ -1,4 +1,4 @@
-"""Keys where the work is done: claims by turns, a real worker, and what an attempt enqueues itself."""
+"""Keys where the work is done: claims of jobs with a source, a real worker, and what an attempt enqueues itself."""
 
 import uuid
 from datetime import timedelta
@@ -9,7 +9,7 @@ import pytest
 from rowlock import Context, LeaseLost, Permanent, Rowlock
 from support.each import each
 from support.rigs.app import app, rig
-from support.rigs.rig import LEASE, Rig, claim_from, look, token
+from support.rigs.rig import Rig
 from support.tasks.contract import until, working
 
 __all__ = ["app", "rig"]  # fixtures
@@ -26,15 +26,10 @@ def t(app: Rowlock) -> Any:
     return work
 
 
-async def take_turns(rig: Rig) -> list[Any]:
-    heads = await rig.store.run(look([("default", "t")], 10))
-    return (await rig.store.run(claim_from("worker-1", token(), heads, [], 10, LEASE))).jobs
-
-
 async def test_a_job_with_a_source_lets_go_like_any_other(t: Any, rig: Rig) -> None:
     asked = {kind: t.using(key=str(kind), unique=kind, source=f"api:{n}") for n, kind in enumerate(KINDS)}
     first = {kind: await bound.enqueue() for kind, bound in asked.items()}
-    claimed = await take_turns(rig)
+    claimed = await rig.claim(10)
     assert len(claimed) == 4
     for kind, bound in asked.items():
         assert (await bound.enqueue()).created == (kind == "while_queued"), kind
