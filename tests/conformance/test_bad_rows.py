@@ -39,7 +39,7 @@ from support.sql.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
 # --- ids
 
 
-async def test_an_id_that_any_job_has_or_had_makes_no_second_job(database: str) -> None:
+async def test_enqueueing_under_the_id_of_any_earlier_job_makes_no_second_job(database: str) -> None:
     async with Rowlock(database) as app:
 
         @app.task("t")
@@ -68,7 +68,7 @@ async def test_an_id_that_any_job_has_or_had_makes_no_second_job(database: str) 
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-async def test_an_id_of_ours_makes_no_second_job_on_a_callers_connection_either(database: str) -> None:
+async def test_a_known_job_id_on_a_callers_connection_makes_no_second_job(database: str) -> None:
     async with Rowlock(database) as app:
 
         @app.task("t")
@@ -393,7 +393,7 @@ async def test_a_batch_whose_on_end_cannot_be_understood_ends_and_stops_no_other
     assert {row[0] for row in await rig.fetch("SELECT state FROM {t}batches")} == {"succeeded"}
 
 
-async def test_workers_with_lists_that_are_none_are_read(rig: Rig) -> None:
+async def test_a_worker_row_whose_lists_are_not_lists_is_read_as_having_none(rig: Rig) -> None:
     await rig.store.run(workers.register("w", "h", 1, "1", ["default"], ["t"], 5, None, 60))
     await rig.fetch("""UPDATE {t}workers SET queues = '{"a": 1}', tasks = '[1]'""")
     (worker,) = await rig.store.run(workers.workers())

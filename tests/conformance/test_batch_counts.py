@@ -106,7 +106,9 @@ async def test_a_batch_ends_in_the_state_that_its_jobs_make_true(
     assert (batch.last_error is not None) == (state == "failed")
 
 
-async def test_what_is_settled_twice_or_by_a_zombie_counts_once(app: Rowlock, t: Any, rig: Rig) -> None:
+async def test_a_job_that_is_settled_twice_or_by_a_zombie_counts_once_in_its_batch(
+    app: Rowlock, t: Any, rig: Rig
+) -> None:
     async with app.batch("b") as batch:
         await t.using(batch=batch).enqueue_many([{"n": n} for n in range(4)])
     dead, done, zombie, plain = await rig.claim(4)

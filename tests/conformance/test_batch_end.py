@@ -29,7 +29,7 @@ async def reports(rig: Rig) -> list[dict[str, Any]]:
 
 
 @each("end", [Succeeded(), DEAD, None], ids=["succeeded", "failed", "cancelled"], afresh=True)
-async def test_on_end_is_enqueued_once_with_what_there_is_to_say(
+async def test_on_end_is_enqueued_once_with_the_state_and_counts_of_its_batch(
     app: Rowlock, t: Any, rig: Rig, report: Any, end: Any
 ) -> None:
     async with app.batch("import 7", owner="ana", on_end=report) as batch:

@@ -356,7 +356,7 @@ def test_an_idle_worker_without_delayed_jobs_promotes_one_that_a_poll_shows_to_b
     assert worker.now == pytest.approx(before + POLL_SECONDS)
 
 
-def test_an_idle_worker_promotes_a_job_in_time_of_which_only_a_poll_told_it() -> None:
+def test_an_idle_worker_promotes_a_delayed_job_on_time_that_only_a_poll_has_shown() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
     before, worker.due = worker.now, 1.7
@@ -378,7 +378,7 @@ def test_a_job_that_an_idle_worker_claimed_may_be_due_again_soon() -> None:
 # --- a full worker
 
 
-def test_a_worker_without_room_for_a_second_no_longer_asks_to_be_woken() -> None:
+def test_a_worker_that_is_full_for_a_second_no_longer_asks_to_be_woken() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
     worker.slots = Fill(free=0, waiting=0, unsettled=0)

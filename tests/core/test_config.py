@@ -120,7 +120,7 @@ def test_flags_win_over_environment_over_file_over_defaults() -> None:
     assert worker.poll_interval_seconds == 5
 
 
-def test_a_flag_that_is_none_was_not_given() -> None:
+def test_a_flag_with_the_value_none_counts_as_not_given() -> None:
     assert load("database: sqlite:///a.db", database=None).database == "sqlite:///a.db"
 
 
@@ -239,13 +239,13 @@ def test_a_workers_settings_can_be_changed_by_arguments() -> None:
         ),
     ],
 )
-def test_wrong_arguments_are_mistakes_too(changes: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_of_a_call_are_refused_like_wrong_settings(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as failure:
         change_worker(WorkerSettings(), changes)
     assert str(failure.value) == message
 
 
-def test_importing_it_brings_pydantic_and_no_yaml() -> None:
+def test_importing_the_settings_imports_pydantic_and_no_yaml() -> None:
     code = "import sys, rowlock.core.config as c; c.load_settings(env={}, flags={}); print(*sys.modules)"
     # Past the package's own imports, which are another file's concern.
     stub = "import sys, types; sys.modules['rowlock'] = types.ModuleType('rowlock'); import importlib.util as u;"

@@ -22,5 +22,5 @@ TOLD = {
 
 
 @each("seconds, text", TOLD.items())
-def test_a_duration_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
+def test_a_duration_is_written_in_its_two_largest_units(seconds: float, text: str) -> None:
     assert spell(seconds) == text

@@ -52,7 +52,7 @@ def test_a_job_is_tried_max_attempts_times(end: AttemptEnd) -> None:
     assert states == [State.RETRYABLE, State.RETRYABLE, State.DEAD, State.DEAD]
 
 
-def test_releases_and_losses_are_no_tries() -> None:
+def test_releases_and_losses_do_not_count_as_tries() -> None:
     job = Job(attempt=9, max_attempts=3, releases=4, losses=3)
     assert tries_used(job) == 2
     assert fails(job)[0] is State.RETRYABLE
@@ -208,7 +208,7 @@ def test_a_success_keeps_its_result() -> None:
     assert transition.error_code is None
 
 
-def test_a_timeout_says_how_long_it_was() -> None:
+def test_the_error_of_a_timeout_names_its_seconds() -> None:
     transition = decide(Job(), TimedOut(30), 0.5)
     assert (transition.outcome, transition.error_code) == (Outcome.TIMED_OUT, "TIMEOUT")
     assert "30 s" in (transition.error_message or "")
