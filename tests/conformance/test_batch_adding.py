@@ -1,17 +1,17 @@
 """Who may add jobs to a batch: anybody until it is sealed, its own jobs until it ends."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from rowlock import BatchNotFound, Context, InvalidArguments, LeaseLost, NotAllowed, Rowlock
+from rowlock import Batch, BatchNotFound, Context, InvalidArguments, LeaseLost, NotAllowed, Rowlock
 from rowlock.core.job import NewJob
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.enqueue import NewRow
-from support.each import each
 from support.rigs.app import app, rig, sweep
 from support.rigs.rig import TABLES, Rig
-from support.tasks.contract import working
+from support.tasks.contract import WAIT, working
 
 __all__ = ["app", "rig"]  # fixtures
 
@@ -64,10 +64,7 @@ async def test_a_batch_that_is_not_there_takes_no_jobs(app: Rowlock, t: Any, rig
             await app.find_batch(bad)
 
 
-@pytest.fixture
-def parent(app: Rowlock) -> Any:
-    """A task whose attempt adds one job to its own batch."""
-
+async def test_jobs_of_a_sealed_batch_add_jobs_to_it_until_it_ends(app: Rowlock, rig: Rig) -> None:
     @app.task
     async def child(n: int) -> None: ...
 
@@ -80,19 +77,17 @@ def parent(app: Rowlock) -> Any:
         options = {"with a key": {"key": "k"}, "with an id": {"job_id": UNKNOWN}}.get(how, {})
         await ctx.enqueue(child.using(batch=ctx.batch_id, **options), n=1)
 
-    return parent
-
-
-@each("how", ["ctx.enqueue", "in its transaction", "with a key", "with an id"], afresh=True)
-async def test_jobs_of_a_sealed_batch_add_jobs_to_it_until_it_ends(
-    app: Rowlock, rig: Rig, parent: Any, how: str
-) -> None:
-    async with app.batch("grows") as batch:
-        await parent.using(batch=batch).enqueue(how=how)
+    batches = dict[str, Batch]()
+    for how in ("ctx.enqueue", "in its transaction", "with a key", "with an id"):
+        async with app.batch(how) as batches[how]:
+            await parent.using(batch=batches[how]).enqueue(how=how)
     async with working(app, sweep_seconds=3600):
-        row = await batch.wait(timeout=10)
-    assert (row.state, row.total, row.processed, row.last_error) == ("succeeded", 2, 2, None)
-    assert {row["batch_id"] for row in (await rig.rows()).values()} == {batch.id}
+        ended = {how: await batch.wait(timeout=WAIT) for how, batch in batches.items()}
+    assert {how: (row.state, row.total, row.processed, row.last_error) for how, row in ended.items()} == dict.fromkeys(
+        batches, ("succeeded", 2, 2, None)
+    )
+    members = Counter(row["batch_id"] for row in (await rig.rows()).values())
+    assert members == {batch.id: 2 for batch in batches.values()}
 
 
 async def test_jobs_of_another_batch_do_not_add_to_a_sealed_one(app: Rowlock, t: Any, rig: Rig) -> None:

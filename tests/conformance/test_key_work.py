@@ -2,6 +2,7 @@
 
 import uuid
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -40,9 +41,8 @@ async def test_a_job_with_a_source_lets_go_like_any_other(t: Any, rig: Rig) -> N
     assert (await asked["forever"].enqueue()).id == first["forever"].id
 
 
-@each("name, source", [("plain", None), ("sourced", "domain:example.com")])
-async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock, name: str, source: str | None) -> None:
-    @app.task(name)
+async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock) -> None:
+    @app.task
     async def work(ctx: Context, how: str, n: int = 0) -> None:
         if how == "dead":
             raise Permanent("no")
@@ -50,10 +50,11 @@ async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock,
             async with ctx.transaction():
                 pass
 
-    def asked(how: str, kind: Any) -> Any:
-        return work.using(key=f"{how} {kind}", unique=kind, source=source)
+    def asked(how: str, kind: Any, source: str | None) -> Any:
+        return work.using(key=f"{how} {kind} {source}", unique=kind, source=source)
 
-    cases = [(how, kind) for how in ("plain", "in a transaction", "dead") for kind in KINDS]
+    hows, sources = ("plain", "in a transaction", "dead"), (None, "domain:example.com")
+    cases = list(product(hows, KINDS, sources))
     first = {case: await asked(*case).enqueue(how=case[0]) for case in cases}
 
     async def all_over() -> bool:
@@ -61,10 +62,10 @@ async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock,
 
     async with working(app):
         await until(all_over)
-    for how, kind in cases:
+    for how, kind, source in cases:
         held = kind == YEAR or (kind == "forever" and how != "dead")
-        again = await asked(how, kind).enqueue(how=how, n=2)
-        assert again.created != held, f"{how}: {kind}"
+        again = await asked(how, kind, source).enqueue(how=how, n=2)
+        assert again.created != held, f"{how}: {kind}, source {source}"
 
 
 @each("options", [{"key": "k"}, {"job_id": str(uuid.uuid4())}], ids=["key", "id"], afresh=True)
