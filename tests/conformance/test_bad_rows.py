@@ -144,7 +144,7 @@ async def test_the_sql_function_refuses_what_could_not_be_read(database: str, ca
 
 @pytest.fixture
 async def app(database: str) -> AsyncIterator[Rowlock]:
-    worker = {"sweep_seconds": 0.2, "lease_seconds": 3, "heartbeat_seconds": 1, "poll_interval_seconds": 0.2}
+    worker = {"sweep_seconds": 0.2, "lease_seconds": 1.5, "heartbeat_seconds": 0.5, "poll_interval_seconds": 0.2}
     async with Rowlock(settings=Settings(database=database, worker=worker)) as opened:  # type: ignore[arg-type]
         yield opened
 
@@ -214,6 +214,7 @@ async def test_everything_else_runs_beside_rows_that_cannot_be_handled(
         assert (job.state, job.error_code) == (State.DEAD, "INVALID_ARGUMENTS"), name
     left = {one.id: one for one in await store.run(aside.listed(100))}
     stuck = {bad_id(name) for name in bad_rows(engine) if (await app.job(bad_id(name))).state not in _FINAL}
+    assert len(stuck & set(left)) == 3
     for job_id in stuck & set(left):
         assert (await app.explain(job_id)).reason == "aside"
     told = [record.message for record in caplog.records if "is set aside" in record.message]
