@@ -21,6 +21,7 @@ from rowlock.store.engine.sqlite.runner import CHECKPOINT_PAGES
 from rowlock.store.engine.sqlite.store import SMALL, SqliteWriter
 from rowlock.store.engine.store import StoreOptions, open_store
 from rowlock.store.jobs import enqueue
+from support.each import each
 
 JOB = NewJob(task="t")
 
@@ -260,7 +261,7 @@ def waking() -> Steps[None]:
     yield Wake(("nobody",), "work")
 
 
-@pytest.mark.parametrize("commit_seconds", [0.0, 1.0], ids=["caller's thread", "writer's thread"])
+@each("commit_seconds", [0.0, 1.0], ids=["caller's thread", "writer's thread"])
 async def test_a_commit_that_fails_wakes_no_worker(
     store: Any, monkeypatch: pytest.MonkeyPatch, commit_seconds: float
 ) -> None:
