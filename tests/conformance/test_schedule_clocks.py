@@ -93,7 +93,7 @@ async def test_a_schedule_goes_on_once_a_clock_that_was_ahead_is_put_right(rig: 
     assert sorted(early) == [tick for tick in await fired(rig) if tick in early], "what has fired does not fire again"
 
 
-async def test_put_right_changes_nothing_but_what_a_clock_ahead_has_written(rig: Rig) -> None:
+async def test_the_clock_repair_changes_only_schedules_that_a_clock_ahead_has_written(rig: Rig) -> None:
     await declare(rig, schedule("ended", ends_at=at(120)), schedule("fires"))
     rig.clock.move(45)
     assert await rig.store.run(clock_repair.put_schedules_right(10)) == [], "both owe a tick"

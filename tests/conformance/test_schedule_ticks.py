@@ -263,7 +263,7 @@ async def test_a_rule_that_cannot_be_read_is_a_problem_of_its_own_and_the_others
     assert await fired(rig, "bad") == [at(90)]
 
 
-async def test_what_one_dispatcher_cannot_read_stays_due_and_fires_from_one_that_can(
+async def test_a_schedule_that_one_dispatcher_cannot_read_stays_due_and_fires_from_one_that_can(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Zones of an older system: what they do not know is not lost to those with newer ones."""

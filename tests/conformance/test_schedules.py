@@ -89,7 +89,7 @@ async def test_when_a_process_started_is_kept_by_the_database_and_not_moved_by_i
     assert not await rig.store.run(dispatchers.seen("nobody", LEASE))
 
 
-async def test_the_three_places_live_together(rig: Rig) -> None:
+async def test_schedules_from_code_config_and_runtime_fire_side_by_side(rig: Rig) -> None:
     for origin in ("code", "config", "runtime"):
         assert (await declare(rig, schedule(f"by-{origin}"), origin=origin)).written == {f"by-{origin}"}
     rig.clock.move(30)
@@ -202,7 +202,7 @@ async def test_an_end_that_is_moved_later_brings_a_schedule_back(rig: Rig) -> No
     assert (await shown(rig)).next_tick == NEW_YEAR + timedelta(hours=1)
 
 
-async def test_what_leaves_the_code_is_retired_visibly_after_two_leases_and_fires_no_more(rig: Rig) -> None:
+async def test_a_schedule_that_leaves_the_code_is_retired_after_two_leases_and_fires_no_more(rig: Rig) -> None:
     await declare(rig, schedule("stays"), schedule("leaves"), started_at=await start(rig, "old", "stays", "leaves"))
     await declare(rig, schedule("by-hand"), origin="runtime")
     assert await live(rig, 10 * LEASE, "old") == []
@@ -217,7 +217,7 @@ async def test_what_leaves_the_code_is_retired_visibly_after_two_leases_and_fire
     assert (await fired(rig, "leaves"), len(await fired(rig, "stays")), len(await fired(rig, "by-hand"))) == ([], 1, 1)
 
 
-async def test_what_a_dispatcher_that_died_had_is_retired_two_leases_after_its_last_sign(rig: Rig) -> None:
+async def test_schedules_of_a_dead_dispatcher_are_retired_two_leases_after_its_last_sign_of_life(rig: Rig) -> None:
     await declare(rig, schedule(), started_at=await start(rig, "dies", "s"))
     await start(rig, "lives")
     assert await live(rig, 2 * LEASE, "lives") == []
@@ -265,7 +265,7 @@ async def retire_all(rig: Rig) -> None:
 
 
 @each("given", [{}, FULL], afresh=True)
-async def test_an_older_process_that_is_alive_brings_back_what_it_has_in_common(
+async def test_an_older_live_process_brings_back_a_schedule_that_it_declares_alike(
     rig: Rig, given: dict[str, Any]
 ) -> None:
     set_to_new_year(rig)
@@ -282,7 +282,9 @@ async def test_an_older_process_that_is_alive_brings_back_what_it_has_in_common(
 
 
 @each("changed", OTHER, afresh=True)
-async def test_an_older_process_does_not_bring_back_what_it_has_in_another_way(rig: Rig, changed: str) -> None:
+async def test_an_older_process_does_not_bring_back_a_schedule_that_it_declares_differently(
+    rig: Rig, changed: str
+) -> None:
     set_to_new_year(rig)
     old = await started(rig, "old")
     await declare(rig, schedule(**FULL), started_at=await started(rig, "new"))

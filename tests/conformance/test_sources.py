@@ -217,7 +217,7 @@ async def test_the_stricter_of_rate_and_concurrency_holds(rig: Rig) -> None:
 
 
 @each("why", ["saturated", "class", "rate", "paused", "disabled", "breaker", "probe"], afresh=True)
-async def test_a_job_of_a_closed_source_is_left_as_it_is_and_stands_before_nobody(rig: Rig, why: str) -> None:
+async def test_a_job_of_a_closed_source_is_left_as_it_is_and_blocks_no_other_job(rig: Rig, why: str) -> None:
     limits = {"saturated": {"concurrency": 1}, "class": {"total": 1}, "rate": {"rate": "1/min", "burst": 1}}
     await sources(rig).set("api", **limits.get(why, {}))
     if why in limits:

@@ -73,7 +73,7 @@ async def test_permanent_failures_and_timeouts_count_for_the_breaker(rig: Rig) -
 
 
 @each("settled", [True, False], ids=["settle", "succeed_marked"], afresh=True)
-async def test_a_success_in_between_starts_the_count_anew(rig: Rig, settled: bool) -> None:
+async def test_a_success_resets_the_count_of_failures(rig: Rig, settled: bool) -> None:
     await rig.enqueue_many(30, source="api:a")
     for _ in range(3):
         await fail(rig, *await claim_turns(rig, 4))
@@ -83,7 +83,7 @@ async def test_a_success_in_between_starts_the_count_anew(rig: Rig, settled: boo
 
 
 @each("name", SAYS_NOTHING, afresh=True)
-async def test_what_the_source_did_not_cause_does_not_count(rig: Rig, name: str) -> None:
+async def test_ends_that_the_source_did_not_cause_do_not_count_for_the_breaker(rig: Rig, name: str) -> None:
     await rig.enqueue_many(30, source="api:a")
     await fail(rig, *await claim_turns(rig, 4))
     for job in await claim_turns(rig, 6):
@@ -251,7 +251,7 @@ async def test_the_longer_of_retry_after_and_cooldown_holds(rig: Rig) -> None:
 
 
 @each("how", ["breaker", "Retry-After", "block"], afresh=True)
-async def test_what_a_source_named_like_its_class_goes_through_is_not_its_class(rig: Rig, how: str) -> None:
+async def test_a_closed_source_that_is_named_like_its_class_does_not_close_the_class(rig: Rig, how: str) -> None:
     await sources(rig).set("api", block_after=2)
     await rig.enqueue_many(5, source="api", max_attempts=1)
     claimed = await claim_turns(rig, 5)
@@ -328,7 +328,7 @@ async def test_a_pause_lasts_as_long_as_it_was_meant_to_after_a_clock_that_was_a
     assert len(await claim_turns(rig)) == 1
 
 
-async def test_put_right_leaves_what_the_clock_is_right_about(rig: Rig) -> None:
+async def test_the_clock_repair_leaves_times_that_no_wrong_clock_wrote(rig: Rig) -> None:
     await open_breaker(rig, "api:a")
     await sources(rig).set("api:b", rate="60/min")
     await rig.enqueue(source="api:b")

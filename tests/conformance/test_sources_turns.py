@@ -127,7 +127,7 @@ async def test_a_hundred_sources_have_each_had_a_turn_before_one_has_two(rig: Ri
 
 
 @each("others", [1, 40], ids=["a look sees all", "a look sees some"], afresh=True)
-async def test_what_a_look_has_left_over_never_comes_before_a_better_priority(rig: Rig, others: int) -> None:
+async def test_sources_left_over_from_a_look_never_come_before_a_better_priority(rig: Rig, others: int) -> None:
     urgent = [f"api:{n:03}" for n in range(10)]
     await enqueue_each(rig, urgent * 2, priority=-5)
     await enqueue_each(rig, [f"api:z{n:03}" for n in range(others)])
@@ -248,7 +248,7 @@ async def test_a_saturated_source_is_passed_over_at_no_cost_to_the_others(rig: R
 
 
 @each("start", [0, 1, 31, 40, 150, 299], afresh=True)
-async def test_three_hundred_closed_sources_of_a_better_priority_do_not_hide_a_free_one(rig: Rig, start: int) -> None:
+async def test_300_closed_sources_of_a_better_priority_do_not_hide_a_free_one(rig: Rig, start: int) -> None:
     names = await block(rig, 300, priority=-1)
     worker = Worker(rig)
     await sources(rig).set(names[start], concurrency=1)

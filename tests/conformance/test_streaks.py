@@ -24,7 +24,7 @@ async def again(rig: Rig) -> Claimed:
 
 
 @each("end", CAME_BACK, ids=lambda end: type(end).__name__, afresh=True)
-async def test_ten_losses_with_attempts_that_come_back_between_them_do_not_end_a_job(rig: Rig, end: AttemptEnd) -> None:
+async def test_losses_with_attempts_that_come_back_between_them_do_not_end_a_job(rig: Rig, end: AttemptEnd) -> None:
     job = await rig.running(max_attempts=100)
     for _ in range(12):
         await rig.lose(job)

@@ -136,7 +136,7 @@ WAYS: list[Callable[[Rowlock], Awaitable[None]]] = [
 
 @changed
 @each("way", WAYS, ids=name_of)
-async def test_an_enqueue_fails_and_says_why(
+async def test_an_enqueue_into_a_file_that_is_gone_fails_and_says_why(
     new_file: Callable[[], Path], change: Change, way: Callable[[Rowlock], Awaitable[None]]
 ) -> None:
     file = new_file()
@@ -169,7 +169,7 @@ async def test_a_read_does_not_answer_from_a_file_that_is_gone(new_file: Callabl
             await app.jobs()
 
 
-async def test_a_read_notices_it_soon(app: Rowlock, file: Path) -> None:
+async def test_a_read_soon_notices_that_the_file_is_gone(app: Rowlock, file: Path) -> None:
     assert len(await app.jobs()) == 2
     delete(file)
     with pytest.raises(StoreUnavailable, match="was deleted, moved or replaced"):
@@ -179,7 +179,7 @@ async def test_a_read_notices_it_soon(app: Rowlock, file: Path) -> None:
 
 
 @changed
-async def test_a_worker_claims_nothing_more_and_logs_why(
+async def test_a_worker_whose_file_is_gone_claims_nothing_more_and_logs_why(
     new_file: Callable[[], Path], change: Change, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.clear()
