@@ -13,6 +13,7 @@ from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, 
 from rowlock.core.policy import Backoff, Streaks, Transition, decide
 from rowlock.core.states import FINAL, Outcome
 from rowlock.store.jobs.settle import CANCELLED
+from support.each import each
 from support.rigs.rig import Claimed, Rig, settlement, token
 
 
@@ -140,7 +141,7 @@ async def test_fail_and_release_decide_as_python_does(rig: Rig) -> None:
     assert states == {"queued", "retryable", "succeeded", "dead", "cancelled"}, "the cases miss a state"
 
 
-@pytest.mark.parametrize("losses", range(12))
+@each("losses", range(12))
 async def test_a_lease_that_ran_out_is_lost_as_python_decides(rig: Rig, database: str, losses: int) -> None:
     for on_lost, cancel in ((None, False), ("dead", False), (None, True)):
         job = await rig.running(on_lost=on_lost)

@@ -1,14 +1,14 @@
 """Which of our errors an error of SQLite becomes: told by its result code, never by its text."""
 
 import apsw
-import pytest
 
 from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
 from rowlock.store.engine.sqlite.runner import translate
+from support.each import each
 
 
-@pytest.mark.parametrize(
-    ("code", "ours"),
+@each(
+    "code, ours",
     [
         (apsw.SQLITE_FULL, StorageFull),
         (apsw.SQLITE_IOERR_WRITE, StorageFull),
