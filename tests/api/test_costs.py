@@ -14,6 +14,7 @@ from api.test_strangers import routes
 from rowlock import Rowlock
 from rowlock.api.app import ROUTERS, build
 from rowlock.store.engine.operation import Call, Operation
+from support.each import each
 
 
 class Counter:
@@ -49,8 +50,8 @@ async def statements(api: Api, monkeypatch: pytest.MonkeyPatch) -> Counter:
     return counter
 
 
-@pytest.mark.parametrize(
-    ("path", "most"),
+@each(
+    "path, most",
     [
         ("/api/jobs/{job}", 1),
         ("/api/jobs", 2),  # the ids, and the rows

@@ -20,6 +20,7 @@ from rowlock.api.live.events import Event, Gap, News
 from rowlock.api.live.reader import MOST_GAPS, EventPosition, EventReader
 from rowlock.core.errors import StoreUnavailable
 from rowlock.store.upkeep.retention import forget
+from support.each import each
 
 
 def event(number: int) -> Event:
@@ -91,7 +92,7 @@ def test_gaps_too_many_to_remember_are_told_when_no_more_events_can_appear_in_th
     assert (reader.mark, reader.lost) == (2 * number, True)
 
 
-@pytest.mark.parametrize(("deleted", "lost"), [(0, False), (1, False), (2, True), (5, True), (6, True)])
+@each("deleted, lost", [(0, False), (1, False), (2, True), (5, True), (6, True)])
 def test_a_gap_that_ends_after_its_events_were_deleted_is_told(deleted: int, lost: bool) -> None:
     reader = EventReader(1, deleted=1)
     reader.learn(News([event(5)], 1, 9, 1), 10)
@@ -112,8 +113,8 @@ def test_a_gap_without_a_number_is_kept_until_the_database_gives_one() -> None:
     assert (reader.gaps, reader.mark) == ([], 2)
 
 
-@pytest.mark.parametrize(
-    ("text", "position"),
+@each(
+    "text, position",
     [
         ("3.7", EventPosition(3, 7)),
         ("0.0", EventPosition(0, 0)),
@@ -267,7 +268,7 @@ async def test_a_reader_that_begins_does_not_wait_for_transactions_that_write_no
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=False)
-@pytest.mark.parametrize("place", ["the same database", "another database"])
+@each("place", ["the same database", "another database"])
 async def test_a_transaction_that_writes_no_events_does_not_hold_the_mark(
     api: Api, engine: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

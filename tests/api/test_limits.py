@@ -14,6 +14,7 @@ from api.conftest import Api, Serve
 from rowlock import Context, Rowlock
 from rowlock.api.live import sockets
 from rowlock.core.config import load_settings
+from support.each import each
 from support.rigs.app import app_url
 
 __all__ = ["app_url"]
@@ -34,9 +35,7 @@ async def test_one_address_with_many_tokens_waits_for_its_turn(serve: Serve) -> 
         assert handshake.value.status == 429
 
 
-@pytest.mark.parametrize(
-    "path", ["/livez", "/readyz", "/api/openapi.json", "/metrics", "/", "/static/app.js", "/pre", "/wrong host"]
-)
+@each("path", ["/livez", "/readyz", "/api/openapi.json", "/metrics", "/", "/static/app.js", "/pre", "/wrong host"])
 async def test_paths_that_need_no_token_count_for_the_address_limit(serve: Serve, path: str) -> None:
     async with serve(address_requests_per_minute=12, metrics_open=True, base_path="/pre") as api:  # two at once
         api.url += "" if path == "/pre" else "/pre"

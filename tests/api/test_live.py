@@ -18,6 +18,7 @@ from rowlock.api.access import tokens
 from rowlock.api.live import events, reader, sockets
 from rowlock.api.live.reader import EventPosition
 from rowlock.store.upkeep.retention import forget
+from support.each import each
 
 
 async def test_a_socket_tells_progress_and_end_of_the_owners_jobs_and_of_no_others(api: Api) -> None:
@@ -81,7 +82,7 @@ async def test_a_client_that_comes_back_gets_what_it_missed(api: Api) -> None:
         assert (await socket.next())["jobId"] not in jobs
 
 
-@pytest.mark.parametrize("position", ["nonsense", "-1.0", "999999999.999999999", "1", "1.2.3", ""])
+@each("position", ["nonsense", "-1.0", "999999999.999999999", "1", "1.2.3", ""])
 async def test_a_position_that_nobody_gave_is_answered_with_resync(api: Api, position: str) -> None:
     async with api.socket(await api.token(), position) as socket:
         assert (await socket.next())["type"] == "resync"
@@ -112,7 +113,7 @@ async def test_a_ticket_opens_one_socket_once(api: Api) -> None:
             assert second.close_code == sockets.REFUSED
 
 
-@pytest.mark.parametrize("hello", ["", "{", "[]", '{"token": 1}', '{"token": "rowlock_nobodys"}', "{}", "x" * 20_000])
+@each("hello", ["", "{", "[]", '{"token": 1}', '{"token": "rowlock_nobodys"}', "{}", "x" * 20_000])
 async def test_a_socket_that_does_not_say_who_it_is_gets_nothing(api: Api, hello: str) -> None:
     async with api.socket() as socket:
         await socket.raw.send_str(hello)
@@ -120,7 +121,7 @@ async def test_a_socket_that_does_not_say_who_it_is_gets_nothing(api: Api, hello
         assert await socket.closed() == sockets.REFUSED
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1.evil.example", "file://", ""])
+@each("origin", ["http://evil.example", "null", "https://127.0.0.1.evil.example", "file://", ""])
 async def test_a_page_of_another_origin_cannot_open_a_socket(api: Api, origin: str) -> None:
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
         await api.http.ws_connect(api.url.replace("http", "ws") + "/api/ws", headers={"Origin": origin})
@@ -160,7 +161,7 @@ async def test_an_owner_gets_no_more_connections_than_connections_per_owner(serv
             assert (await api.ask("GET", "/api/events", ana))[0] == 429
 
 
-@pytest.mark.parametrize("way", ["ticket", "hello"])
+@each("way", ["ticket", "hello"])
 async def test_a_socket_that_is_refused_gets_an_error_with_the_position_it_came_with(api: Api, way: str) -> None:
     address = f"{api.url.replace('http', 'ws')}/api/ws"
     async with api.http.ws_connect(address + ("?ticket=used&lastEventId=3.7" if way == "ticket" else "")) as raw:
@@ -227,7 +228,7 @@ async def test_the_stream_of_a_job_that_has_ended_tells_its_end_and_ends(api: Ap
     assert json.loads(found[1]["data"])["jobId"] == job_id
 
 
-@pytest.mark.parametrize("position", ["nonsense", "999999999.999999999"])
+@each("position", ["nonsense", "999999999.999999999"])
 async def test_a_stream_goes_on_after_resync_because_a_browser_would_come_back_with_its_position(
     api: Api, position: str
 ) -> None:

@@ -107,6 +107,7 @@ async def test_a_worker_is_asked_to_drain_and_to_stop(api: Api) -> None:
         assert (found, answer["code"]) == (status, code)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize("base_path", ["", "/work"])
 async def test_every_route_reaches_names_with_slashes(serve: Serve, base_path: str) -> None:
     async with serve(base_path=base_path) as api:
@@ -128,12 +129,14 @@ async def test_every_route_reaches_names_with_slashes(serve: Serve, base_path: s
         assert await audited(api) == done
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_behind_a_proxy_that_decodes_paths_a_verb_at_the_end_is_the_verb(api: Api) -> None:
     for path in ("sources/a/b", "sources/a/b/pause", "sources/a/b/resume"):
         assert (await ask(api, path, {"concurrency": 3} if path == "sources/a/b" else {}))[0] == 200
     assert await audited(api) == [("sources.set", "a/b"), ("sources.pause", "a/b"), ("sources.resume", "a/b")]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_token_that_may_only_read_changes_nothing(api: Api) -> None:
     await api.app.schedules.add("hourly", "add", rule="0 * * * *", args={"a": 1})
     new = {"name": "other", "task": "add", "every": "1h", "args": {"a": 1}}

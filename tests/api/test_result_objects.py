@@ -28,6 +28,7 @@ from rowlock.core.config import load_settings
 from rowlock.core.errors import ConfigError, Permanent
 from rowlock.worker.upkeep import result_files
 from rowlock.worker.upkeep.result_files import ResultTidy
+from support.each import each
 from support.tasks.results import CONTENT, add_file_tasks
 
 JOB, OTHER = "01a1e816-66e9-7021-9c64-716195c1e13d", "01a1e816-66e9-7021-9c64-716195c1e13e"
@@ -113,9 +114,7 @@ async def test_a_file_is_uploaded_with_its_checksum_and_downloaded_by_its_owner_
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-@pytest.mark.parametrize(
-    ("task", "code"), [("fails_after_writing", "RuntimeError"), ("links_elsewhere", "INVALID_OUTPUT_PATH")]
-)
+@each("task, code", [("fails_after_writing", "RuntimeError"), ("links_elsewhere", "INVALID_OUTPUT_PATH")])
 async def test_a_job_without_a_good_file_uploads_none(serve: Serve, bucket: Bucket, task: str, code: str) -> None:
     async with serve(add_tasks, **bucket.settings) as api:
         job = await run(api, await api.token(), task)
@@ -123,7 +122,7 @@ async def test_a_job_without_a_good_file_uploads_none(serve: Serve, bucket: Buck
         assert bucket.keys() == []
 
 
-@pytest.mark.parametrize("storage", ["folder", "bucket"])
+@each("storage", ["folder", "bucket"])
 async def test_the_file_of_an_attempt_that_lost_its_lease_is_removed_at_once(
     serve: Serve, bucket: Bucket, storage: str
 ) -> None:
@@ -245,7 +244,7 @@ def written(results: Results, token: str, text: str, attempt: int = 1) -> tuple[
     return JOB, attempt, token, "a.txt"
 
 
-@pytest.mark.parametrize("whole_bytes", [1000, 0], ids=["in one request", "in parts"])
+@each("whole_bytes", [1000, 0], ids=["in one request", "in parts"])
 def test_an_object_is_never_overwritten(
     memory: ResultObjects, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:
@@ -267,7 +266,7 @@ def test_an_object_that_is_too_large_is_refused(memory: ResultObjects) -> None:
         memory.publish(*written(memory, "first", "x" * 1001))
 
 
-@pytest.mark.parametrize("uri", ["", "/", "../x", "a//b", "a/../b", ".partial/x", "/etc/passwd", "a\\b", "a/\x00"])
+@each("uri", ["", "/", "../x", "a//b", "a/../b", ".partial/x", "/etc/passwd", "a\\b", "a/\x00"])
 def test_a_stored_path_that_leads_elsewhere_is_refused(memory: ResultObjects, uri: str) -> None:
     with pytest.raises(OutsideOfFolder), memory.content(uri):
         pass
@@ -311,8 +310,8 @@ def test_a_job_with_one_young_object_is_left_alone(memory: ResultObjects, monkey
 # --- settings
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
+@each(
+    "flags, said",
     [
         ({"results.url": "bucket/films"}, "must be s3://bucket"),
         ({"results.url": "s3://"}, "must be s3://bucket"),

@@ -4,11 +4,10 @@ import base64
 import hashlib
 import time
 
-import pytest
-
 from api.conftest import Api
 from rowlock.api.jobs.results import _digest
 from rowlock.client.results.results import PARTIAL
+from support.each import each
 from support.tasks.results import CONTENT
 
 
@@ -19,7 +18,7 @@ async def run(api: Api, token: str, task: str, **args: str) -> dict[str, object]
     return dict(body)
 
 
-@pytest.mark.parametrize("task", ["draw", "draw_in_thread"])
+@each("task", ["draw", "draw_in_thread"])
 async def test_a_file_becomes_the_result_with_its_checksum_and_is_downloaded(files: Api, task: str) -> None:
     ana = await files.token()
     job = await run(files, ana, task)
@@ -42,8 +41,8 @@ async def test_only_the_owner_downloads(files: Api) -> None:
     assert (await files.ask("GET", f"/api/jobs/{job['jobId']}/result", bob))[1]["code"] == "JOB_NOT_FOUND"
 
 
-@pytest.mark.parametrize(
-    ("task", "code"),
+@each(
+    "task, code",
     [
         ("fails_after_writing", "RuntimeError"),
         ("writes_nothing", "RESULT_MISSING"),
@@ -88,7 +87,7 @@ RANGES = {
 }
 
 
-@pytest.mark.parametrize(("wanted", "status", "content"), RANGES.values(), ids=RANGES.keys())
+@each("wanted, status, content", RANGES.values(), ids=RANGES.keys())
 async def test_one_range_of_a_file(files: Api, wanted: str, status: int, content: bytes) -> None:
     ana = await files.token()
     job = await run(files, ana, "draw")
@@ -98,7 +97,7 @@ async def test_one_range_of_a_file(files: Api, wanted: str, status: int, content
     assert ("content-range" in headers) == (status == 206)
 
 
-@pytest.mark.parametrize("wanted", [f"bytes={SIZE}-", "bytes=9-2", "bytes=-0"])
+@each("wanted", [f"bytes={SIZE}-", "bytes=9-2", "bytes=-0"])
 async def test_a_range_outside_of_the_file_is_refused(files: Api, wanted: str) -> None:
     ana = await files.token()
     job = await run(files, ana, "draw")
@@ -107,8 +106,8 @@ async def test_a_range_outside_of_the_file_is_refused(files: Api, wanted: str) -
     assert headers["content-range"] == f"bytes */{SIZE}"
 
 
-@pytest.mark.parametrize(
-    ("checksum", "digest"),
+@each(
+    "checksum, digest",
     [
         (f"sha256:{'0a' * 32}", base64.b64encode(b"\n" * 32).decode()),
         ("0A" * 32, base64.b64encode(b"\n" * 32).decode()),

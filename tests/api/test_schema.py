@@ -21,6 +21,7 @@ from rowlock import Rowlock
 from rowlock.api.access import tokens
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
+from support.each import each
 from support.servers.postgres import PostgresDatabases
 
 CHECKS = [
@@ -80,7 +81,7 @@ def server(
     postgres_server.drop_database(name)
 
 
-@pytest.mark.parametrize("path", [path for path in PATHS if path not in ENDLESS])
+@each("path", [path for path in PATHS if path not in ENDLESS])
 def test_every_answer_is_documented_and_none_is_a_fault(server: Background, path: str) -> None:
     schema = schemathesis.openapi.from_url(f"{server.url}/api/openapi.json").include(path=path)
     operations = [found.ok() for found in schema.get_all_operations()]

@@ -12,6 +12,7 @@ import pytest
 from api.test_flow import ready
 from cli.command import Cli
 from rowlock.api.live import sockets
+from support.each import each
 from support.servers.postgres import free_port
 
 
@@ -22,8 +23,8 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     cli.close()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@each(
+    "words, message",
     [
         (("--port", "many"), "port"),
         (("--port", "65536"), "port"),

@@ -2,6 +2,7 @@
 
 import functools
 import time
+from collections.abc import AsyncIterator
 from statistics import median
 
 import pytest
@@ -11,6 +12,7 @@ from rowlock import Rowlock
 from rowlock.api.access import tokens
 from rowlock.api.access.gate import LOGIN, OPEN
 from rowlock.api.app import build
+from support.each import each
 
 MISSING = "01a1e816-66e9-7021-9c64-716195c1e13d"
 # The routes that concern one job. A new one must be added here, or the first test fails.
@@ -38,25 +40,33 @@ def test_every_route_that_names_a_job_is_in_the_table_of_this_test() -> None:
     assert named == ONE_JOB
 
 
-async def test_without_a_valid_token_every_operator_route_gives_the_same_401(serve: Serve) -> None:
+@pytest.fixture
+async def patient_api(serve: Serve) -> AsyncIterator[Api]:
+    """A server on which strangers may ask as often as they like."""
     async with serve(stranger_requests_per_minute=1_000_000, address_requests_per_minute=1_000_000) as api:
-        expired, revoked = await api.token(None, "operator", ttl=0.0), await api.token(None, "operator")
-        await (await api.app.store()).run(tokens.revoke(revoked))
-        answers = []
-        for method, path in (one for one in routes() if one[1].startswith("/api/operator/")):
-            for token in (None, "nonsense", expired, revoked):
-                asked = path.replace("{jobId}", MISSING)
-                status, problem, headers = await api.ask(method, asked, token, b"{}" if method == "POST" else None)
-                answers.append((status, problem, headers["www-authenticate"], headers["content-type"]))
-        assert set(map(str, answers)) == {str(answers[0])}
-        assert (answers[0][0], answers[0][1]["code"]) == (401, "UNAUTHORIZED")
+        yield api
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
+async def test_without_a_valid_token_every_operator_route_gives_the_same_401(patient_api: Api) -> None:
+    api = patient_api
+    expired, revoked = await api.token(None, "operator", ttl=0.0), await api.token(None, "operator")
+    await (await api.app.store()).run(tokens.revoke(revoked))
+    answers = []
+    for method, path in (one for one in routes() if one[1].startswith("/api/operator/")):
+        for token in (None, "nonsense", expired, revoked):
+            asked = path.replace("{jobId}", MISSING)
+            status, problem, headers = await api.ask(method, asked, token, b"{}" if method == "POST" else None)
+            answers.append((status, problem, headers["www-authenticate"], headers["content-type"]))
+    assert set(map(str, answers)) == {str(answers[0])}
+    assert (answers[0][0], answers[0][1]["code"]) == (401, "UNAUTHORIZED")
+
+
+@each(
+    "method, path",
     [one for one in routes() if one[1] not in OPEN and one != LOGIN and not one[1].startswith("/api/operator/")],
 )
-async def test_without_a_valid_token_every_route_gives_the_same_401(api: Api, method: str, path: str) -> None:
+async def test_without_a_valid_token_every_route_gives_the_same_401(patient_api: Api, method: str, path: str) -> None:
+    api = patient_api
     ana = await api.token()
     mine = await api.create(ana, a=1)
     expired, revoked = await api.token(ttl=0.0), await api.token()
@@ -84,7 +94,7 @@ async def test_without_a_valid_token_every_route_gives_the_same_401(api: Api, me
     assert answers[0][1]["code"] == "UNAUTHORIZED"
 
 
-@pytest.mark.parametrize(("method", "path"), sorted(ONE_JOB))
+@each("method, path", sorted(ONE_JOB))
 async def test_a_job_of_another_owner_is_answered_like_a_missing_one(api: Api, method: str, path: str) -> None:
     ana, bob = await api.token("ana"), await api.token("bob")
     page = await api.log_in("bob")

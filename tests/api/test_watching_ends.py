@@ -16,11 +16,12 @@ from api.conftest import Api, Serve, Socket
 from api.test_live import read_stream
 from rowlock.api.access import tokens
 from rowlock.api.context import Service
+from support.each import each
 
 LARGE = 20_000  # characters of an event's text: few of them fill the buffers between server and client
 
 
-@pytest.mark.parametrize("how", ["revoked", "expired", "too late"])
+@each("how", ["revoked", "expired", "too late"])
 async def test_a_ticket_opens_nothing_when_it_or_its_token_is_no_longer_good(api: Api, how: str) -> None:
     ana = await api.token()
     _, body, _ = await api.ask("POST", "/api/tickets", ana)

@@ -18,6 +18,7 @@ from rowlock.health.post import Transport
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import cancel, enqueue, leases, settle
 from rowlock.store.upkeep import retention
+from support.each import each
 from support.servers.postgres import free_port
 from support.servers.receiver import Receiver, receiving
 
@@ -60,8 +61,8 @@ async def until_done(api: Api, token: str, job_id: str) -> dict[str, Any]:
     return found[-1]
 
 
-@pytest.mark.parametrize(
-    ("task", "args", "kind", "status", "code"),
+@each(
+    "task, args, kind, status, code",
     [
         ("add", {"a": 1}, "job.completed", "SUCCEEDED", None),
         ("fail", {}, "job.failed", "FAILED", "BROKEN"),
@@ -276,7 +277,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED.keys())
+@each("url", REFUSED.values(), ids=REFUSED.keys())
 async def test_an_address_that_only_we_can_reach_is_refused_and_makes_no_job(serve: Serve, url: str) -> None:
     async with serve(webhooks={"enabled": True}) as api:
         ana, _ = await api.token(), await secret_of(api)
@@ -441,7 +442,7 @@ def _id(delivery: dict[str, Any]) -> str:
     return str(delivery["deliveryId"])
 
 
-@pytest.mark.parametrize("named", ["no job", "a job without this delivery"])
+@each("named", ["no job", "a job without this delivery"])
 async def test_a_job_that_no_end_of_a_job_made_delivers_nothing(serve: Serve, named: str) -> None:
     """Somebody who can insert rows must not have the server sign a message of theirs."""
     async with serve(webhooks=QUICK) as api, receiving() as receiver, api.app.worker():
