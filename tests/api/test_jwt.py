@@ -33,6 +33,12 @@ HS256 = JwtSettings(algorithm="HS256", secret=SECRET, issuer="https://id.example
 GOOD: dict[str, Any] = {"sub": "ana", "iss": "https://id.example", "aud": "jobs"}
 
 
+@pytest.fixture
+def engine() -> str:
+    """A provider's tokens are checked without the store: one engine is enough."""
+    return "sqlite"
+
+
 def token(claims: dict[str, Any] | None = None, key: Any = SECRET, algorithm: str = "HS256", **header: str) -> str:
     """A signed token that is good for a minute, with some claims changed; None takes one away."""
     values = {**GOOD, "exp": time.time() + 60, **(claims or {})}
@@ -316,21 +322,18 @@ async def test_a_fetch_that_is_stuck_gives_way_to_another(
     await until(lambda: provider.asked == 2)
 
 
-@each("by", ["header", "ticket"])
-async def test_a_socket_is_closed_when_its_token_expires(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
+async def test_a_socket_is_closed_when_its_token_expires(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowlock.api.access.jwt.LEEWAY_SECONDS", 0)
     async with serve(jwt={"algorithm": "HS256", "secret": SECRET}) as api:
         short = token({"iss": None, "aud": None, "exp": time.time() + 3})
         address, headers = api.url.replace("http", "ws") + "/api/ws", {"Authorization": f"Bearer {short}"}
-        if by == "ticket":
-            _, body, _ = await api.ask("POST", "/api/tickets", short)
-            address, headers = f"{address}?ticket={body['ticket']}", {}
-        async with api.http.ws_connect(address, headers=headers) as raw:
-            socket = Socket(raw)
-            assert (await socket.next())["type"] == "ready"
-            assert await socket.closed(15) == sockets.REFUSED
+        _, body, _ = await api.ask("POST", "/api/tickets", short)
+        by_header = api.http.ws_connect(address, headers=headers)
+        by_ticket = api.http.ws_connect(f"{address}?ticket={body['ticket']}")
+        async with by_header as first, by_ticket as second:
+            opened = [Socket(first), Socket(second)]
+            assert [(await socket.next())["type"] for socket in opened] == ["ready", "ready"]
+            assert [await socket.closed(15) for socket in opened] == [sockets.REFUSED, sockets.REFUSED]
 
 
 async def test_a_request_with_such_a_token_is_its_owners(serve: Serve) -> None:

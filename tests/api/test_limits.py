@@ -15,9 +15,13 @@ from rowlock import Context, Rowlock
 from rowlock.api.live import sockets
 from rowlock.core.config import load_settings
 from support.each import each
-from support.rigs.app import app_url
+from support.rigs.stores import ENGINES
 
-__all__ = ["app_url"]
+
+@pytest.fixture
+def engine() -> str:
+    """One engine is enough for connections and time; a test of what the store counts names both."""
+    return "sqlite"
 
 
 async def test_one_address_with_many_tokens_waits_for_its_turn(serve: Serve) -> None:
@@ -202,6 +206,7 @@ async def test_a_result_that_is_too_large_fails_the_job_and_leaves_no_file(app_u
     assert [file.parent.parent.name for file in (tmp_path / "results").rglob("out.bin")] == [fits.id]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_jobs_that_two_servers_create_at_the_same_moment_count_for_the_limit_of_their_owner(serve: Serve) -> None:
     async with serve(jobs_per_owner=3) as api, serve(jobs_per_owner=3) as other:
         ana, bob = await api.token("ana"), await api.token("bob")

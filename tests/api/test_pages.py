@@ -17,6 +17,12 @@ from rowlock.api.server import Server
 from support.each import each
 
 
+@pytest.fixture
+def engine() -> str:
+    """Pages and the host's routes stand before the store: one engine is enough."""
+    return "sqlite"
+
+
 @asynccontextmanager
 async def running(app: Rowlock, host: Any, path: str = "") -> AsyncIterator[Api]:
     """An application on a server of its own."""

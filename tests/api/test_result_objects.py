@@ -29,9 +29,16 @@ from rowlock.core.errors import ConfigError, Permanent
 from rowlock.worker.upkeep import result_files
 from rowlock.worker.upkeep.result_files import ResultTidy
 from support.each import each
+from support.rigs.stores import ENGINES
 from support.tasks.results import CONTENT, add_file_tasks
 
 JOB, OTHER = "01a1e816-66e9-7021-9c64-716195c1e13d", "01a1e816-66e9-7021-9c64-716195c1e13e"
+
+
+@pytest.fixture
+def engine() -> str:
+    """One engine is enough for objects and HTTP; a test of what the store knows names both."""
+    return "sqlite"
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +120,6 @@ async def test_a_file_is_uploaded_with_its_checksum_and_downloaded_by_its_owner_
         assert not any((api.app.results.path / ".partial").iterdir())
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
 @each("task, code", [("fails_after_writing", "RuntimeError"), ("links_elsewhere", "INVALID_OUTPUT_PATH")])
 async def test_a_job_without_a_good_file_uploads_none(serve: Serve, bucket: Bucket, task: str, code: str) -> None:
     async with serve(add_tasks, **bucket.settings) as api:
@@ -122,7 +128,7 @@ async def test_a_job_without_a_good_file_uploads_none(serve: Serve, bucket: Buck
         assert bucket.keys() == []
 
 
-@each("storage", ["folder", "bucket"])
+@pytest.mark.parametrize("storage", ["folder", "bucket"])
 async def test_the_file_of_an_attempt_that_lost_its_lease_is_removed_at_once(
     serve: Serve, bucket: Bucket, storage: str
 ) -> None:
@@ -149,7 +155,6 @@ async def test_the_file_of_an_attempt_that_lost_its_lease_is_removed_at_once(
         assert (await api.app.job(job_id)).result_uri is None
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_object_that_vanished_and_a_storage_that_is_away_are_told(serve: Serve, bucket: Bucket) -> None:
     async with serve(add_tasks, **bucket.settings) as api:
         ana = await api.token()
@@ -164,7 +169,6 @@ async def test_an_object_that_vanished_and_a_storage_that_is_away_are_told(serve
         assert int(headers["retry-after"]) > 0
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_signed_address_opens_one_file_for_a_short_time_without_a_token(serve: Serve, bucket: Bucket) -> None:
     signed = {"results.signed_urls": True, "results.signed_seconds": 60}
     async with serve(add_tasks, **bucket.settings, **signed) as api:
@@ -185,7 +189,6 @@ async def test_a_signed_address_opens_one_file_for_a_short_time_without_a_token(
             assert answer.status == 404
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_while_the_storage_hangs_downloads_keep_no_other_work_from_its_threads(
     serve: Serve, bucket: Bucket
 ) -> None:
@@ -209,6 +212,7 @@ async def test_while_the_storage_hangs_downloads_keep_no_other_work_from_its_thr
             assert {answer[0] for answer in await asyncio.gather(*downloads)} == {503}
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_objects_go_with_their_jobs_and_never_one_that_a_job_names(
     serve: Serve, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +248,7 @@ def written(results: Results, token: str, text: str, attempt: int = 1) -> tuple[
     return JOB, attempt, token, "a.txt"
 
 
-@each("whole_bytes", [1000, 0], ids=["in one request", "in parts"])
+@pytest.mark.parametrize("whole_bytes", [1000, 0], ids=["in one request", "in parts"])
 def test_an_object_is_never_overwritten(
     memory: ResultObjects, monkeypatch: pytest.MonkeyPatch, whole_bytes: int
 ) -> None:

@@ -133,6 +133,7 @@ async def test_lists_and_filters_show_only_the_owners_jobs(api: Api) -> None:
         assert (await api.ask("GET", f"/api/jobs{query}", bob))[1]["items"] == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_headers_that_name_somebody_change_nothing(api: Api) -> None:
     ana, bob = await api.token("ana"), await api.token("bob")
     mine = await api.create(ana, a=1)
