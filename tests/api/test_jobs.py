@@ -176,6 +176,7 @@ async def test_the_same_key_and_body_answer_the_same_job(api: Api) -> None:
     assert len(await api.app.jobs()) == 2
 
 
+@ONE_ENGINE
 async def test_the_same_key_answers_the_same_job_also_when_that_has_ended(api: Api) -> None:
     ana = await api.token()
     body = {"jobType": "add", "args": {"a": 1}}
@@ -303,6 +304,7 @@ async def test_a_bad_query_is_a_documented_problem(api: Api, query: str, status:
 # --- one job
 
 
+@ONE_ENGINE
 async def test_an_etag_spares_the_body_until_the_job_changes(api: Api) -> None:
     ana = await api.token()
     job_id = await api.create(ana, a=1)
@@ -328,6 +330,7 @@ async def test_a_waiting_job_is_cancelled_at_once_and_can_be_retried(api: Api) -
     assert (status, problem["code"]) == (409, "NOT_ALLOWED")
 
 
+@ONE_ENGINE
 async def test_a_running_job_is_asked_to_stop(api: Api) -> None:
     ana = await api.token()
     job_id = await api.create(ana, "hang")
@@ -358,6 +361,7 @@ async def test_attempts_and_explain_tell_what_happened_without_naming_machines(a
     assert name not in str(attempts) + str(after)
 
 
+@ONE_ENGINE
 async def test_the_explanation_of_a_running_job_names_no_machine(api: Api) -> None:
     ana, operator = await api.token(), await api.token(None, "operator:read")
     job_id = await api.create(ana, "hang")
@@ -372,6 +376,7 @@ async def test_the_explanation_of_a_running_job_names_no_machine(api: Api) -> No
         await api.app.cancel(job_id)
 
 
+@ONE_ENGINE
 async def test_an_owner_gets_no_more_unfinished_jobs_than_jobs_per_owner(serve: Serve) -> None:
     async with serve(jobs_per_owner=2) as api:
         ana, bob = await api.token("ana"), await api.token("bob")

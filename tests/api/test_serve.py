@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from api.test_flow import ready
-from cli.command import Cli
+from cli.command import Cli, Inside
 from rowlock.api.live import sockets
 from support.each import each
 from support.servers.postgres import free_port
@@ -23,6 +23,11 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     cli.close()
 
 
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    return Inside.enter(tmp_path, f"sqlite:///{tmp_path}/jobs.db", monkeypatch, capsys)
+
+
 @each(
     "words, message",
     [
@@ -33,8 +38,8 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
         (("--host", "::", "--port", "0"), "rowlock tokens create"),
     ],
 )
-def test_serve_says_in_one_line_what_it_cannot_do(cli: Cli, words: tuple[str, ...], message: str) -> None:
-    assert message in cli.error("serve", *words, "--log-level", "error", code=2)
+def test_serve_says_in_one_line_what_it_cannot_do(inside: Inside, words: tuple[str, ...], message: str) -> None:
+    assert message in inside.error("serve", *words, "--log-level", "error", code=2)
 
 
 def test_serve_refuses_a_port_that_is_taken(cli: Cli) -> None:

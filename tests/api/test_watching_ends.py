@@ -76,6 +76,7 @@ async def test_the_stream_of_a_job_that_ended_tells_what_was_missed_and_ends(api
     assert [one["event"] for one in again] == ["ready", "job.completed"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) -> None:
     ana = await api.token()
     service = api.service
@@ -92,6 +93,7 @@ async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) 
             assert "messages" not in left
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize("of", ["all jobs", "one job"])
 async def test_a_stream_whose_client_does_not_read_is_cut_off(serve: Serve, of: str) -> None:
     async with serve(idle_seconds=1) as api, never_closed() as left:
@@ -112,6 +114,7 @@ async def test_a_stream_whose_client_does_not_read_is_cut_off(serve: Serve, of: 
             assert "messages" not in left
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_stream_whose_client_reads_slowly_stays_open(serve: Serve) -> None:
     async with serve(idle_seconds=3) as api, stream_of(api, await api.token()) as (answer, service):
         await write_events(api, 1, 24_000_000)  # more than the client takes and the buffers hold: the server waits
@@ -156,6 +159,7 @@ async def stream_of(
         yield answer, api.service
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize("number", [4_000, pytest.param(20_000, marks=pytest.mark.soak)])
 async def test_a_client_that_does_not_read_costs_little_memory_and_holds_nobody_up(serve: Serve, number: int) -> None:
     async with serve() as api:
