@@ -187,6 +187,7 @@ async def test_the_same_key_answers_the_same_job_also_when_that_has_ended(api: A
     assert again["jobId"] == first["jobId"]
 
 
+@ONE_ENGINE
 async def test_the_same_key_answers_also_when_retention_has_removed_the_job(api: Api) -> None:
     ana = await api.token()
     body = {"jobType": "add", "args": {"a": 1}}
@@ -345,6 +346,7 @@ async def test_a_running_job_is_asked_to_stop(api: Api) -> None:
     assert (await api.ask("POST", f"/api/jobs/{job_id}/cancel", ana))[0] == 202  # it is what was asked for
 
 
+@ONE_ENGINE
 async def test_attempts_and_explain_tell_what_happened_without_naming_machines(api: Api) -> None:
     ana = await api.token()
     job_id = await api.create(ana, "fail")

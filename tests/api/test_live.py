@@ -12,7 +12,8 @@ import aiohttp
 import psycopg
 import pytest
 
-from api.conftest import Api, Serve
+from api.conftest import Api, Serve, event_of
+from rowlock import State
 from rowlock.api import context
 from rowlock.api.access import tokens
 from rowlock.api.live import events, reader, sockets
@@ -38,6 +39,7 @@ async def test_a_socket_tells_progress_and_end_of_the_owners_jobs_and_of_no_othe
     assert (other[-1]["type"], other[-1]["errorCode"]) == ("job.failed", "BROKEN")
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_socket_tells_its_owner_that_a_job_was_cancelled(api: Api) -> None:
     ana = await api.token()
     async with api.socket(ana) as socket:
@@ -201,6 +203,7 @@ async def read_stream(api: Api, path: str, token: str | None, count: int, **head
     return found
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_stream_tells_one_job_and_ends_with_it(api: Api) -> None:
     ana = await api.token()
     job_id = await api.create(ana, "steps", count=2)
@@ -338,7 +341,7 @@ async def test_two_hundred_idle_sockets_ask_the_database_no_more_often_than_one(
 async def test_a_client_that_does_not_read_is_cut_off_and_the_memory_it_costs_is_bounded() -> None:
     watcher = reader.EventWatcher("ana", None)
     for number in range(1, 100_001):
-        watcher.put(made(number, "job.completed"), EventPosition(number, number))
+        watcher.put(event_of(number, "job.completed", State.SUCCEEDED), EventPosition(number, number))
     assert watcher.overrun
     assert await watcher.take(20.0) == []
 
@@ -346,17 +349,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_the_memory_it_costs_is
 async def test_progress_that_waits_is_replaced_by_newer_progress_of_the_same_job() -> None:
     watcher = reader.EventWatcher("ana", None)
     for number in range(1, 10_001):
-        watcher.put(made(number, "job.progress", job=f"job-{number % 3}"), EventPosition(number, number))
+        watcher.put(event_of(number, job_id=f"job-{number % 3}"), EventPosition(number, number))
     taken = await watcher.take(20.0)
     assert not watcher.overrun
     assert [event.id for event, _ in taken] == [9_998, 9_999, 10_000]
-
-
-def made(number: int, kind: str, job: str | None = None) -> events.Event:
-    from datetime import UTC, datetime
-
-    from rowlock import State
-
-    state = State.RUNNING if kind == "job.progress" else State.SUCCEEDED
-    rest = (None,) * 7
-    return events.Event(number, job or f"job-{number}", "ana", kind, "add", state, 1, *rest, datetime.now(UTC))

@@ -79,8 +79,29 @@ async def test_many_scrapes_share_one_reading_of_the_database(api: Api) -> None:
 
 
 def test_the_labels_of_queues_and_sources_are_bounded() -> None:
-    queues = tuple(QueueStats(f"q{n}", n, 0, 1, 0, 1.0, False, 2.0) for n in range(250))
-    stats = Stats(queues, True, 0, 0, {}, {}, True, ())
+    queues = tuple(
+        QueueStats(
+            name=f"q{n}",
+            queued=n,
+            retryable=0,
+            running=1,
+            waiting=0,
+            oldest_ready_seconds=1.0,
+            paused=False,
+            longest_running_seconds=2.0,
+        )
+        for n in range(250)
+    )
+    stats = Stats(
+        queues=queues,
+        exact=True,
+        workers=0,
+        slots=0,
+        finished={},
+        finished_tasks={},
+        finished_exact=True,
+        set_aside=(),
+    )
     depth = of_queues(stats)["rowlock_queue_depth"]
     assert len({sample.labels[0] for sample in depth}) == MOST + 1
     queued = [sample.value for sample in depth if sample.labels[1] == "queued"]

@@ -114,6 +114,7 @@ async def test_the_operators_page_of_a_job_has_its_attempts_timeline_and_actions
     assert status == 404
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_reader_is_offered_no_action(api: Api, jobs: dict[str, str]) -> None:
     reader = await api.token(None, "operator:read")
     _, found, _ = await api.ask("GET", f"/api/operator/jobs/{jobs['dead']}", reader)
@@ -239,6 +240,7 @@ async def test_a_job_is_created_from_a_tasks_shape_and_run_again(api: Api, jobs:
         assert problem["code"] == code
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_task_whose_code_is_elsewhere_is_known_by_its_shape(api: Api, serve: Any, app_url: str) -> None:
     async with api.app.worker():
         pass

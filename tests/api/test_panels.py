@@ -63,6 +63,7 @@ async def test_an_operator_sees_jobs_without_an_owner_run_in_another_process(api
     assert await (await api.app.store()).run(events.after(0, 10)) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_event_stream_tells_an_operator_what_changes_as_well(api: Api) -> None:
     operator = await api.token(None, "operator")
     reading = asyncio.ensure_future(read_stream(api, "/api/events", operator, 2))
@@ -72,6 +73,7 @@ async def test_an_event_stream_tells_an_operator_what_changes_as_well(api: Api) 
     assert [one["event"] for one in await reading] == ["ready", "panels.changed"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_operator_who_watches_one_job_is_told_of_that_job_alone(api: Api) -> None:
     operator = await api.token(None, "operator")
     job = await api.app.get_task("add").enqueue(a=1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from api.test_flow import ready
+from api.test_flow import new_token, ready
 from cli.command import Cli, Inside
 from rowlock.api.live import sockets
 from support.each import each
@@ -59,8 +59,8 @@ def test_serve_names_the_command_that_migrates_the_database(tmp_path: Path, post
     assert "Traceback" not in told.stderr
 
 
-async def test_a_stop_signal_ends_open_sockets_and_streams_at_once(cli: Cli) -> None:
-    token, port = cli.json("tokens", "create", "--owner", "ana")["token"], free_port()
+async def test_a_stop_signal_ends_open_sockets_and_streams_at_once(cli: Cli, tmp_path: Path) -> None:
+    token, port = await new_token(f"sqlite:///{tmp_path}/jobs.db"), free_port()
     server = cli.start("serve", "--port", str(port))
     url = f"http://127.0.0.1:{port}"
     async with asyncio.timeout(90), aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as http:

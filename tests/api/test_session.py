@@ -102,6 +102,7 @@ async def test_a_planted_cookie_counts_for_nothing_where_tls_is_known(serve: Ser
         assert (await planted.ask("GET", "/api/session", Cookie=own, **proxy))[0] == 200
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_the_database_and_the_log_hold_no_usable_link_session_or_value(
     api: Api, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,7 @@ async def patient_api(serve: Serve) -> AsyncIterator[Api]:
         yield api
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_without_a_valid_token_every_operator_route_gives_the_same_401(patient_api: Api) -> None:
     api = patient_api
     expired, revoked = await api.token(None, "operator", ttl=0.0), await api.token(None, "operator")
@@ -113,6 +114,7 @@ async def test_a_job_of_another_owner_is_answered_like_a_missing_one(api: Api, m
     assert (await api.app.job(mine)).state == "queued"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_foreign_job_takes_about_as_long_as_a_missing_one(api: Api) -> None:
     ana, bob = await api.token("ana"), await api.token("bob")
     mine = await api.create(ana, a=1)
@@ -141,6 +143,7 @@ async def test_headers_that_name_somebody_change_nothing(api: Api) -> None:
         assert (await api.ask("GET", f"/api/jobs/{mine}", bob, **{header: "ana"}))[0] == 404
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_operator_sees_every_job_and_a_reading_one_changes_none(api: Api) -> None:
     ana, operator, reader = await api.token(), await api.token(None, "operator"), await api.token(None, "operator:read")
     mine, nobodys = await api.create(ana, a=1), (await api.app.get_task("add").enqueue(a=1)).id
@@ -154,6 +157,7 @@ async def test_an_operator_sees_every_job_and_a_reading_one_changes_none(api: Ap
     assert (await api.ask("POST", f"/api/jobs/{mine}/cancel", operator))[0] == 202
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_revoked_token_is_refused_within_seconds(api: Api) -> None:
     ana = await api.token()
     assert (await api.ask("GET", "/api/jobs", ana))[0] == 200
@@ -163,6 +167,7 @@ async def test_a_revoked_token_is_refused_within_seconds(api: Api) -> None:
         assert time.monotonic() < deadline
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_the_database_holds_no_usable_token(api: Api) -> None:
     ana = await api.token()
     rows = await api.app.fetch(

@@ -37,6 +37,7 @@ async def test_a_ticket_opens_nothing_when_it_or_its_token_is_no_longer_good(api
         assert json.loads((await socket.receive()).data)["code"] == "UNAUTHORIZED"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_ticket_of_a_token_for_one_job_opens_that_job_alone(api: Api) -> None:
     ana = await api.token()
     _, body, _ = await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}, "watch": True})
@@ -50,6 +51,7 @@ async def test_a_ticket_of_a_token_for_one_job_opens_that_job_alone(api: Api) ->
         assert (await socket.next())["jobId"] == body["jobId"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_token_for_one_job_opens_no_stream_of_another_job_or_of_all(api: Api) -> None:
     ana = await api.token()
     _, body, _ = await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}, "watch": True})
@@ -63,6 +65,7 @@ async def test_a_token_for_one_job_opens_no_stream_of_another_job_or_of_all(api:
         assert (await socket.next())["jobId"] == body["jobId"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_the_stream_of_a_job_that_ended_tells_what_was_missed_and_ends(api: Api) -> None:
     ana = await api.token()
     job_id = await api.create(ana, "steps", count=2)

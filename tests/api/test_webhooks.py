@@ -104,7 +104,6 @@ async def test_the_end_of_a_job_is_posted_and_signed(
             got.verified(webhooks.new_secret())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_receiver_that_fails_gets_the_same_message_again(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api, receiving([500, 301, 404, 200], {"Location": "/elsewhere"}) as receiver:
         ana, secret = await api.token(), await secret_of(api)
@@ -331,7 +330,6 @@ async def test_webhooks_are_off_unless_the_operator_enables_them(api: Api) -> No
     assert await api.app.jobs() == []
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 async def test_without_a_secret_nothing_is_sent_unsigned(serve: Serve) -> None:
     async with serve(webhooks={"enabled": True}) as api:
         await secret_of(api, "ana")
@@ -504,7 +502,6 @@ async def test_receivers_that_hang_under_many_names_leave_slots_to_jobs(serve: S
                 writer.close()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 async def test_the_total_that_an_operator_has_set_for_webhooks_stays(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api:
         for given, total in (({"concurrency": 1}, 5), ({"total": 50}, 50)):
