@@ -302,12 +302,12 @@ async def strict(serve: Serve) -> AsyncIterator[Api]:
 
 @each("url", REFUSED.values(), ids=REFUSED.keys())
 async def test_an_address_that_only_we_can_reach_is_refused_and_makes_no_job(strict: Api, url: str) -> None:
-    ana, _ = await strict.token(), await secret_of(strict)
+    ana, _, before = await strict.token(), await secret_of(strict), await strict.app.jobs()
     body = {"jobType": "add", "args": {"a": 1}, "webhook": url}
     status, problem, _ = await strict.ask("POST", "/api/jobs", ana, body)
     assert (status, problem["code"]) == (422, "WEBHOOK_REFUSED")
     assert "secret@" not in str(problem)
-    assert await strict.app.jobs() == []
+    assert len(await strict.app.jobs()) == len(before)
 
 
 async def test_only_hosts_of_the_list_are_called(serve: Serve) -> None:
