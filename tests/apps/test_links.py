@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from rowlock.core.errors import InvalidArguments
 from rowlock.public_web import MAX_URL, parse_url
 from rowlock_apps.links import canonical_url
+from support.each import each
 
 
-@pytest.mark.parametrize(
-    ("spelling", "canonical"),
+@each(
+    "spelling, canonical",
     [
         ("HTTP://Example.COM", "http://example.com/"),
         ("  https://example.com/  ", "https://example.com/"),
@@ -72,7 +73,7 @@ def test_every_spelling_of_a_link_has_one_text(spelling: str, canonical: str) ->
     assert canonical_url(canonical) == canonical
 
 
-@pytest.mark.parametrize(
+@each(
     "links",
     [
         ["https://example.com/", "http://example.com/", "https://www.example.com/", "https://example.com:8443/"],
@@ -96,8 +97,8 @@ def test_query_parameters_are_sorted_by_name_and_equal_names_keep_their_order() 
     assert canonical_url("https://a.example/?z=1&b=2&z=0&b=1&a") == "https://a.example/?a&b=2&b=1&z=1&z=0"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
+@each(
+    "wrong, says",
     [
         ("", "must begin with http"),
         ("example.com", "must begin with http"),
@@ -158,13 +159,13 @@ def test_what_is_no_link_is_refused_with_the_reason(wrong: str, says: str) -> No
     assert len(str(refused.value)) < 800
 
 
-@pytest.mark.parametrize("wrong", [None, b"https://example.com/", 5])
+@each("wrong", [None, b"https://example.com/", 5])
 def test_a_link_is_text(wrong: Any) -> None:
     with pytest.raises(InvalidArguments, match="must be text"):
         canonical_url(wrong)
 
 
-@pytest.mark.parametrize(
+@each(
     "link", ["https://me:s3cret@a.example/", "https://me:s3/cret@a.example/", "ftp://s3cret@a.example", "s3cret:x@a/ b"]
 )
 def test_a_password_is_refused_and_not_repeated(link: str) -> None:
@@ -241,8 +242,8 @@ def test_the_order_of_different_names_does_not_matter(order: list[str]) -> None:
     assert canonical_url(f"https://a.example/?{'&'.join(order)}") == "https://a.example/?a=1&b=2&c&d=4&d=3"
 
 
-@pytest.mark.parametrize(
-    ("link", "host"),
+@each(
+    "link, host",
     [
         ("https://WWW.Example.com:8443/a?b#c", "www.example.com"),
         ("http://Bücher.example", "xn--bcher-kva.example"),

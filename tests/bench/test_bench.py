@@ -10,8 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from bench.adapter import Tally, read_tally
 from bench.drivers import read_claims
 from bench.measures import MEASURES
@@ -20,6 +18,7 @@ from bench.report import TITLES
 from bench.results import Results
 from bench.stats import paired, percentile, spread
 from bench.targets import judge, targets
+from support.each import each
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +36,7 @@ def test_the_median_decides_and_the_extremes_are_shown() -> None:
     assert spread([]) is None
 
 
-@pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
+@each("share, value", [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
 def test_a_percentile_is_the_value_at_that_share_of_the_sorted_values(share: float, value: float) -> None:
     assert percentile(range(1, 101), share) == value
 
@@ -63,8 +62,8 @@ def test_every_target_is_about_a_measure_that_runs_and_is_reported() -> None:
     assert len({target.id for target in targets()}) == len(targets())
 
 
-@pytest.mark.parametrize(
-    ("number", "top", "bottom", "word"),
+@each(
+    "number, top, bottom, word",
     [
         ("10a", 79.0, 100.0, "missed"),
         ("10b", 81.0, 100.0, "met"),

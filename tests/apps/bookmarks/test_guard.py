@@ -11,6 +11,7 @@ from rowlock import Permanent
 from rowlock.public_web import AddressRefused, is_public_address, public_socket, web_target
 from rowlock_apps.bookmarks.small_web import PUBLIC, answer, page, redirect, robots, small_web, to_loopback
 from rowlock_apps.bookmarks.web.fetch import open_fetcher, redirected
+from support.each import each
 
 PRIVATE_V4 = [
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.1.2.3",
@@ -64,7 +65,7 @@ async def test_no_hostile_host_is_ever_dialled() -> None:
     assert dict(web.resolved) == {}
 
 
-@pytest.mark.parametrize("address", [*PRIVATE_V4, *PRIVATE_V6])
+@each("address", [*PRIVATE_V4, *PRIVATE_V6])
 def test_an_address_that_is_not_public_is_not(address: str) -> None:
     assert not is_public_address(address)
     info = (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80))
@@ -72,14 +73,12 @@ def test_an_address_that_is_not_public_is_not(address: str) -> None:
         public_socket(info)
 
 
-@pytest.mark.parametrize(
-    "address", ["8.8.8.8", "93.184.215.14", "2606:4700::6810:84e5", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"]
-)
+@each("address", ["8.8.8.8", "93.184.215.14", "2606:4700::6810:84e5", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"])
 def test_a_public_address_is_recognised_as_public(address: str) -> None:
     assert is_public_address(address)
 
 
-@pytest.mark.parametrize("address", [*PRIVATE_V4, *PRIVATE_V6, "not an address", ""])
+@each("address", [*PRIVATE_V4, *PRIVATE_V6, "not an address", ""])
 async def test_a_name_with_one_bad_answer_is_not_called(address: str) -> None:
     """All answers are looked at, not only the first."""
     async with small_web({}, {"a.example": [PUBLIC, address]}) as web, open_fetcher(web.resolve, web.dial) as fetcher:
@@ -105,7 +104,7 @@ async def test_a_name_is_resolved_once_for_each_request_and_called_where_it_was_
     assert (len(asked), len(web.dialled)) == (3, 2)
 
 
-@pytest.mark.parametrize(
+@each(
     "location",
     [
         *(f"http://{address}/" for address in PRIVATE_V4[::3]),
@@ -233,7 +232,7 @@ async def test_an_answer_that_is_none_is_the_servers_fault() -> None:
             await fetcher.page("http://a.example/")
 
 
-@pytest.mark.parametrize(
+@each(
     "location",
     [
         "http://h.example:99999/cb?code=canary#canary",

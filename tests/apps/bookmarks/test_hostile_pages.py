@@ -17,6 +17,7 @@ from rowlock_apps.bookmarks.small_web import Send, answer, endless, page, small_
 from rowlock_apps.bookmarks.web import body
 from rowlock_apps.bookmarks.web.fetch import Limits, open_fetcher
 from rowlock_apps.bookmarks.web.head import MOST_BYTES, HeadReader, head_of
+from support.each import each
 
 MEASURE = Path(__file__).with_name("measure_fetch.py")
 QUICK = Limits(total=6.0, headers=5.0, idle=4.0)
@@ -56,7 +57,7 @@ def cpu_seconds(data: bytes) -> float:
     return time.process_time() - began
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"<div>" * 1_000_000,
@@ -85,7 +86,7 @@ def test_a_head_that_was_made_to_be_slow_is_not(data: bytes) -> None:
     assert cpu_seconds(data) <= 1.0
 
 
-@pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "utf-7", "undefined", "zip", "a\x00b"])
+@each("charset", ["punycode", "idna", "unicode_escape", "utf-7", "undefined", "zip", "a\x00b"])
 def test_a_charset_that_is_not_of_the_web_is_not_believed(charset: str) -> None:
     """Some take many seconds, some make of a page what nobody wrote; it is read as UTF-8."""
     began = time.process_time()
@@ -108,8 +109,8 @@ def test_nothing_is_read_after_the_end_of_a_pages_head_or_the_byte_limit() -> No
     assert reader.done
 
 
-@pytest.mark.parametrize(
-    ("data", "charset", "title"),
+@each(
+    "data, charset, title",
     [
         ("<title>Привет</title>".encode("cp1251"), "windows-1251", "Привет"),
         ("<meta charset=euc-kr><title>안녕</title>".encode("euc-kr"), None, "안녕"),
@@ -155,7 +156,7 @@ async def test_a_body_is_unpacked_step_by_step_and_cut_off() -> None:
     assert b"".join([step async for step in body.inflated(chunks(b"ab", b"cd"), "identity", 3)]) == b"abc"
 
 
-@pytest.mark.parametrize("name", ["br", "zstd", "deflate", "gzip, gzip", "compress"])
+@each("name", ["br", "zstd", "deflate", "gzip, gzip", "compress"])
 async def test_an_encoding_that_was_not_asked_for_is_refused(name: str) -> None:
     with pytest.raises(Permanent) as refused:
         [step async for step in body.inflated(chunks(b"x"), name)]

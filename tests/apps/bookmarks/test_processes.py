@@ -23,6 +23,7 @@ from rowlock_apps.bookmarks import import_file, imports, make_app, read_import
 from rowlock_apps.bookmarks.__main__ import commands
 from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Send, page, small_web
+from support.each import each
 
 HERE = Path(__file__).parent
 REAL = "rowlock_apps.bookmarks:app"
@@ -225,8 +226,8 @@ def test_the_readmes_python_and_sql_run(processes: Processes, postgres: str) -> 
             connection.execute(statement)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@each(
+    "words, message",
     [
         (["import", "nowhere.html", "--user", "ana"], "bookmarks: cannot read nowhere.html: No such file or directory"),
         (["import", "bookmarks.html", "--user", " "], "bookmarks: user_id must be text"),

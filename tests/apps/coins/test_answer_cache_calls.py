@@ -10,6 +10,7 @@ import pytest
 
 from rowlock.core.errors import ConfigError, InvalidArguments
 from rowlock_apps.coins.answer_cache import AnswerCache
+from support.each import each
 from support.rigs.answer_cache import Clock, Make, Source, answers
 
 
@@ -90,7 +91,7 @@ def test_a_switch_that_is_no_bool_is_refused(make: Make) -> None:
         make(enabled="false")
 
 
-@pytest.mark.parametrize("enabled", [True, False])
+@each("enabled", [True, False])
 async def test_cached_or_not_an_answer_looks_the_same(make: Make, enabled: bool) -> None:
     cache = make(enabled=enabled)
     assert [await cache.get_or_call("k", answers((1, 2))) for _ in range(2)] == [[1, 2], [1, 2]]
@@ -132,8 +133,8 @@ async def test_after_close_nothing_is_cached_and_nothing_fails(make: Make, tmp_p
     assert await make().get("k") == 1
 
 
-@pytest.mark.parametrize(
-    ("env", "enabled", "ttl"),
+@each(
+    "env, enabled, ttl",
     [
         ({}, True, 3600),
         ({"CACHE_ENABLED": "false"}, False, 3600),
@@ -149,9 +150,10 @@ async def test_the_environment_says_whether_and_for_how_long(
 ) -> None:
     cache = AnswerCache.from_env(tmp_path / "answers.db", env, clock=clock)
     await cache.put("k", 1)
-    clock.now += ttl - 0.01
+    start = clock.now
+    clock.now = start + ttl - 0.01
     assert await cache.get("k") == (1 if enabled else None)
-    clock.now += 0.01
+    clock.now = start + ttl
     assert await cache.get("k") is None
     await cache.close()
 
@@ -163,8 +165,8 @@ async def test_the_process_environment_is_read_if_no_other_is_given(
     assert AnswerCache.from_env(tmp_path / "answers.db").enabled is False
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@each(
+    "name, value",
     [
         ("CACHE_ENABLED", "maybe"),
         ("CACHE_ENABLED", ""),

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from apps.coins.helpers import LISTING, Says, listing
+from apps.engines import ONE_ENGINE
 from rowlock import ConfigError
 from rowlock.cli.main import execute
 from rowlock.testing import Testing
@@ -25,6 +26,7 @@ from rowlock_apps.coins.listing import read_answer
 from rowlock_apps.coins.markets import Markets
 from rowlock_apps.coins.records import Worth
 from rowlock_apps.coins.report import as_table
+from support.each import each
 
 README = Path(sys.modules["rowlock_apps.coins"].__file__ or "").parent / "README.md"
 BLOCKS = re.findall(r"^```(?:sh|sql)\n(.*?)^```", README.read_text(), re.M | re.S)
@@ -170,8 +172,8 @@ async def test_the_demo_works_on_a_database_that_an_earlier_one_has_left(
         assert len(await coins.report()) == len(COINS)
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
+@each(
+    "words, reason",
     [
         (["submit", "3000", "Dollar"], "year = 3000: Input should be less than or equal to 2100"),
         (["submit", "1921", "Dollar", "--mintmark", "d"], "mintmark = 'd'"),
@@ -194,6 +196,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert line.startswith(f"coins: {reason}")
 
 
+@ONE_ENGINE
 async def test_the_report_command_shows_each_coins_newest_price_points(
     coins: Coins,
     t: Testing,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from apps.engines import ONE_ENGINE
 from rowlock import InvalidArguments, JobNotFound, NotAllowed, Rowlock
 from rowlock.testing import Testing, testing
 from rowlock_apps.cronjobs import cron_jobs
@@ -149,6 +150,7 @@ async def test_a_retry_that_succeeds_is_success_and_tells_how_often_it_was_tried
     ]
 
 
+@ONE_ENGINE
 async def test_a_permanent_failure_is_not_retried(app: Rowlock, time: Testing) -> None:
     await add(app, "hopeless", {"should_fail": True, "permanent": True}, max_retry=3)
     (made,) = await tick(time, 1)
@@ -243,6 +245,7 @@ async def test_a_cron_job_is_paused_resumed_and_removed(app: Rowlock, time: Test
     assert [job.id for job in await cron_jobs.get_cron_jobs(app=app)] == ["steady"]
 
 
+@ONE_ENGINE
 async def test_bad_questions_have_clear_answers(app: Rowlock) -> None:
     with pytest.raises(InvalidArguments, match=r"status must be one of PENDING, RUNNING, .* not 'DONE'"):
         await get_executions(status="DONE", app=app)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from apps.engines import ONE_ENGINE
 from apps.stickers.rig import Shop, ended, until
 from rowlock import FakeClock, State
 from rowlock_apps.stickers import app
@@ -69,6 +70,7 @@ async def test_a_dead_workers_job_is_back_after_five_minutes_and_not_before(time
     await timed.check_the_books()
 
 
+@ONE_ENGINE
 async def test_a_worker_says_how_many_stuck_jobs_it_has_reset(
     shop: Shop, in_the_worker: None, caplog: pytest.LogCaptureFixture
 ) -> None:
