@@ -1,4 +1,5 @@
-"""The dashboard in a real browser, over a real server and a real worker, on each engine."""
+"""The dashboard in a real browser, over a real server and a real worker; what the database has a part in,
+on each engine."""
 
 import re
 import uuid
@@ -96,6 +97,7 @@ async def test_a_change_is_seen_without_a_reload(shop: World, window: OpenWindow
         await expect(page.locator("main tbody")).to_contain_text("films")
 
 
+@ONE_ENGINE
 async def test_each_action_does_what_it_says_and_is_in_the_audit(shop: World, window: OpenWindow) -> None:
     app = shop.app
     async with window(await shop.login()) as shown:

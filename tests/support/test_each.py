@@ -41,8 +41,8 @@ def test_a_matrix_is_one_case_that_runs_every_row_and_names_each_that_fails(pyte
         result.stdout.fnmatch_lines(f"*{row.replace('[', '[[]')}*")
 
 
-@each(
-    "rows, wrong",
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
     [
         ([], "without a row"),
         ([(1, 2, 3)], "2 names and 3 values"),
