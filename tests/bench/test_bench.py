@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from bench.adapter import Tally, read_tally
 from bench.drivers import read_claims
 from bench.measures import MEASURES
@@ -97,7 +99,7 @@ def program(url: str, verb: str, *more: str) -> subprocess.Popen[str]:
 
 
 def said(url: str, verb: str, *more: str) -> str:
-    """What one says that must end well."""
+    """What an adapter prints; it must end well."""
     running = program(url, verb, *more)
     text, _ = running.communicate(timeout=60)
     assert running.returncode == 0, verb
@@ -105,7 +107,7 @@ def said(url: str, verb: str, *more: str) -> str:
 
 
 async def handled(worker: subprocess.Popen[str], slot: Path, jobs: int) -> None:
-    """Let a worker handle as many, and end it."""
+    """Let a worker handle as many jobs, and end it."""
     try:
         deadline = time.monotonic() + 30
         while read_tally(slot)[0] < jobs:
@@ -134,10 +136,9 @@ async def test_an_adapter_runs_as_a_program(tmp_path: Path) -> None:
     await handled(program(url, "work", "--slot-file", str(slot)), slot, 325)  # five of them to warm up
 
 
-async def test_a_bulk_has_the_sources_the_batch_or_the_keys_that_are_asked_for(tmp_path: Path) -> None:
-    file, slot, statements = tmp_path / "jobs.db", tmp_path / "slot", tmp_path / "statements"
-    url = f"sqlite:///{file}"
-    said(url, "setup")
+async def test_a_bulk_has_the_sources_the_batch_or_the_keys_that_are_asked_for(sqlite_url: str, tmp_path: Path) -> None:
+    url, file = sqlite_url, tmp_path / "jobs.db"
+    slot, statements = tmp_path / "slot", tmp_path / "statements"
     said(url, "bulk", "--jobs", "25", "--sources", "10", "--limit", "2")
     said(url, "bulk", "--jobs", "7", "--source", "api:paused", "--pause", "1")
     said(url, "bulk", "--jobs", "30", "--blocks", "pbp")
@@ -161,9 +162,10 @@ async def test_a_bulk_has_the_sources_the_batch_or_the_keys_that_are_asked_for(t
         assert reader.execute("SELECT DISTINCT source FROM rowlock_jobs_live").fetchall() == [("api:paused",)]
 
 
-async def test_a_steady_load_keeps_to_its_rate_and_a_source_gets_the_rate_asked_for(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
-    said(url, "setup")
+async def test_a_steady_load_keeps_to_its_rate_and_a_source_gets_the_rate_asked_for(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    url = sqlite_url
     steady = json.loads(said(url, "steady", "--rate", "200", "--seconds", "0.5"))
     assert 50 < steady["produced"] <= 200 * steady["seconds"]
     said(url, "bulk", "--jobs", "3", "--source", "api:open", "--rate", "60")
@@ -175,12 +177,12 @@ async def test_a_steady_load_keeps_to_its_rate_and_a_source_gets_the_rate_asked_
         ).fetchone() == (60,)
 
 
-async def test_a_worker_times_its_claims(postgres_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["postgres"])
+async def test_a_worker_times_its_claims(database: str, tmp_path: Path) -> None:
     slot, claims = tmp_path / "slot", tmp_path / "claims"
-    said(postgres_url, "setup")
-    said(postgres_url, "bulk", "--jobs", "40")
+    said(database, "bulk", "--jobs", "40")
     began = time.monotonic()
-    await handled(program(postgres_url, "work", "--slot-file", str(slot), "--claims", str(claims)), slot, 40)
+    await handled(program(database, "work", "--slot-file", str(slot), "--claims", str(claims)), slot, 40)
     found = read_claims(claims)
     assert found
     assert all(began < moment - took < moment < time.monotonic() for moment, took in found)

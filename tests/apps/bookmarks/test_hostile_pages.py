@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from rowlock_apps.bookmarks.web.head import MOST_BYTES, HeadReader, head_of
 from support.each import each
 
 MEASURE = Path(__file__).with_name("measure_fetch.py")
-QUICK = Limits(total=6.0, headers=5.0, idle=4.0)
+PATIENT = Limits(total=60.0, headers=60.0, idle=60.0)
 
 
 def test_bombs_and_endless_pages_take_little_memory_and_time() -> None:
@@ -184,9 +185,13 @@ async def test_many_slow_servers_do_not_hold_up_a_quick_one() -> None:
         "quick.example/": page("Q"),
         "slow.example/robots.txt": answer(),
     }
-    async with small_web(pages) as web, open_fetcher(web.resolve, web.dial, limits=QUICK) as fetcher:
+    async with small_web(pages) as web, open_fetcher(web.resolve, web.dial, limits=PATIENT) as fetcher:
         slow = [asyncio.create_task(fetcher.page(f"http://slow.example/{n}")) for n in range(20)]
+        async with asyncio.timeout(30):
+            while len([path for path in web.asked if re.fullmatch(r"slow\.example/\d+", path)]) < 20:
+                await asyncio.sleep(0.01)
         assert (await fetcher.page("http://quick.example/")).head.title == "Q"
         assert not any(task.done() for task in slow)
-        ends = await asyncio.gather(*slow, return_exceptions=True)
-    assert {getattr(end, "code", None) for end in ends} == {"TIMEOUT"}
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)

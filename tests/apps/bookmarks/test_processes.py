@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from apps.bookmarks.files import bookmarks_file
+from apps.engines import ONE_ENGINE
 from rowlock import Rowlock
 from rowlock_apps.bookmarks import import_file, imports, make_app, read_import
 from rowlock_apps.bookmarks.__main__ import commands
@@ -130,6 +131,7 @@ async def both_there(app: Rowlock, processes: Processes) -> None:
             await asyncio.sleep(0.05)
 
 
+@ONE_ENGINE
 async def test_a_killed_workers_links_are_fetched_by_another(database: str, processes: Processes) -> None:
     """S0.13: no link stays running for ever; the death of its worker costs it no try."""
     asked = 0

@@ -51,6 +51,7 @@ async def run_now(app: Rowlock, name: str, **params: Any) -> None:
     await app.schedules.run(name)
 
 
+@ONE_ENGINE
 def test_sigterm_stops_the_polling_waits_for_what_runs_and_then_gives_it_back(cli: Cli, url: str) -> None:
     """S2.29, S2.30: what finishes within the timeout is SUCCESS; what does not is PENDING again with no retry used up;
     nothing new is taken; the process ends."""
