@@ -89,7 +89,7 @@ def test_every_spelling_of_a_link_has_one_text(spelling: str, canonical: str) ->
         ["https://example.com/?a=1", "https://example.com/%3Fa=1"],
     ],
 )
-def test_what_may_be_another_page_stays_another_link(links: list[str]) -> None:
+def test_links_that_may_lead_to_different_pages_stay_different(links: list[str]) -> None:
     assert len({canonical_url(link) for link in links}) == len(links)
 
 
@@ -153,14 +153,14 @@ def test_query_parameters_are_sorted_by_name_and_equal_names_keep_their_order() 
         (f"https://example.com/{' ' * MAX_URL}", "more than 8192"),
     ],
 )
-def test_what_is_no_link_is_refused_with_the_reason(wrong: str, says: str) -> None:
+def test_text_that_is_not_a_link_is_refused_with_the_reason(wrong: str, says: str) -> None:
     with pytest.raises(InvalidArguments, match=says) as refused:
         canonical_url(wrong)
     assert len(str(refused.value)) < 800
 
 
 @each("wrong", [None, b"https://example.com/", 5])
-def test_a_link_is_text(wrong: Any) -> None:
+def test_a_link_that_is_not_text_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidArguments, match="must be text"):
         canonical_url(wrong)
 
@@ -251,5 +251,5 @@ def test_the_order_of_different_names_does_not_matter(order: list[str]) -> None:
         ("http://[2001:db8::1]:81/", "[2001:db8::1]"),
     ],
 )
-def test_the_host_has_no_port(link: str, host: str) -> None:
+def test_the_host_of_a_link_does_not_include_its_port(link: str, host: str) -> None:
     assert parse_url(link).host == host

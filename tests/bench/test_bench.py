@@ -80,7 +80,9 @@ def test_every_target_is_about_a_measure_that_runs_and_is_reported() -> None:
         ("15a", 2.1, None, "missed"),
     ],
 )
-def test_bounds_of_sources_and_batches(number: str, top: float, bottom: float | None, word: str) -> None:
+def test_a_target_of_sources_or_batches_is_met_only_within_its_bound(
+    number: str, top: float, bottom: float | None, word: str
+) -> None:
     results = Results("quick")
     target = next(target for target in targets() if target.id == number)
     results.begin(target.value.measure)

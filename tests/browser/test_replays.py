@@ -243,7 +243,7 @@ async def test_an_export_that_is_refused_or_fails_says_why(place: Place, window:
 
 
 @one_engine
-async def test_logging_out_shows_nothing_more(place: Place, window: OpenWindow, owner: str) -> None:
+async def test_after_logging_out_the_page_shows_nothing(place: Place, window: OpenWindow, owner: str) -> None:
     async with place.open() as app:
         await add_replay(app, owner, "Set 1")
         async with window(await app.login_link(owner, base_url=place.url)) as shown:

@@ -112,12 +112,14 @@ async def register(names: set[str]) -> None:
         await app.perform(tasks.declare([StoredTask(name, {}, source_derived=False) for name in sorted(names)]))
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
+@each("page", WITH_COMMANDS, ids=lambda page: page.name)
 def test_the_commands_of_a_how_to_work_one_after_the_other(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / page.stem).mkdir()
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("ROWLOCK_DATABASE_URL", "sqlite:///how-to.db")
+    capsys.readouterr()  # what another page's commands have printed
     lines = "".join(text for _, text in blocks(page, "sh")).splitlines()
     commands = [shlex.split(line, comments=True) for line in lines]
     asyncio.run(register({words[4] for words in commands if words[1:3] == ["schedules", "add"]}))
@@ -150,7 +152,7 @@ async def test_the_schedules_of_the_settings_page_can_be_declared(tmp_path: Path
             assert {row.id for row in await app.schedules.list()} >= set(settings.schedules)
 
 
-def test_the_table_of_clock_changes_is_the_code_s() -> None:
+def test_the_table_of_clock_changes_matches_the_code() -> None:
     page = (ROOT / "docs" / "explanation" / "ticks.md").read_text()
     rows = re.findall(r"^\| (\w+/\w+) \| `(.*)` \| (.*) \| (.*) \|$", page, re.M)
     assert len(rows) == 11
@@ -169,7 +171,7 @@ def test_the_table_of_clock_changes_is_the_code_s() -> None:
         ), f"{zone} {rule}: {times}"
 
 
-def test_the_drawing_of_the_states_is_the_code_s() -> None:
+def test_the_drawing_of_the_states_matches_the_code() -> None:
     page = (ROOT / "docs" / "explanation" / "states.md").read_text()
     assert f"```mermaid\n{diagram()}```" in page
 

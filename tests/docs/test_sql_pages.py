@@ -45,7 +45,7 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"```sql\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
-def test_the_reference_page_runs(sql: Any) -> None:
+def test_the_sql_of_the_reference_page_runs(sql: Any) -> None:
     for block in blocks("reference/sql-functions.md"):
         sql.execute(block)
     states = dict(sql.execute("SELECT task, state FROM rowlock.jobs").fetchall())

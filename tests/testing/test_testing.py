@@ -83,7 +83,7 @@ async def test_travel_moves_the_clock_of_the_database(app: Rowlock, app_url: str
     assert after - before == timedelta(hours=1, minutes=2, seconds=4)
 
 
-async def test_asserts_about_what_was_enqueued(app: Rowlock, app_url: str) -> None:
+async def test_assert_and_refute_enqueued_compare_the_task_and_its_arguments(app: Rowlock, app_url: str) -> None:
     @app.task
     async def mail(to: str, copy: bool = False) -> None: ...
 
@@ -105,7 +105,7 @@ async def test_asserts_about_what_was_enqueued(app: Rowlock, app_url: str) -> No
             await helper.assert_enqueued(other)
 
 
-async def test_a_failure_waits_for_its_time(app: Rowlock, app_url: str) -> None:
+async def test_a_failed_job_waits_for_its_backoff_until_the_test_moves_its_clock(app: Rowlock, app_url: str) -> None:
     @app.task(max_attempts=2, backoff=fixed(minutes=5))
     async def fail() -> None:
         raise RuntimeError("x")

@@ -93,7 +93,7 @@ async def test_a_challenge_is_a_captcha(name: str) -> None:
 
 
 @each("name", PAGES)
-async def test_a_page_that_is_no_challenge_is_a_page(name: str) -> None:
+async def test_a_page_that_only_mentions_captchas_or_uses_one_is_a_page(name: str) -> None:
     assert (await fetched(PAGES[name])).startswith("page")
 
 

@@ -4,6 +4,7 @@ import io
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -62,7 +63,7 @@ def test_a_file_of_chrome() -> None:
         ("<DL><A HREF='a&amp;b&#39;c\n\td'>b</A>", ["a&b'cd"]),
     ],
 )
-def test_malformed_files_give_what_can_be_had(text: str, expected: list[str]) -> None:
+def test_links_of_malformed_files_are_read_as_far_as_possible(text: str, expected: list[str]) -> None:
     assert hrefs(text) == expected
 
 
@@ -129,7 +130,7 @@ def test_a_date_is_of_this_century_or_none(date: str, expected: int | None) -> N
     assert found.added == expected
 
 
-def test_titles_and_folders_have_an_end() -> None:
+def test_long_titles_and_folders_are_cut_off() -> None:
     [found] = read("<DL><H3>" + "f" * 9999 + "</H3><DL><A HREF=x>" + "t" * 5_000_000 + "</A>")
     assert (len(found.title), len(found.folder)) == (500, 200)
 
@@ -161,7 +162,7 @@ RUSSIAN, KOREAN, FRENCH = (
         (FRENCH, "cp1252", "UTF-8"),
     ],
 )
-def test_files_in_any_encoding_whatever_they_say(title: str, codec: str, declared: str) -> None:
+def test_a_file_is_read_in_its_real_encoding_whatever_it_declares(title: str, codec: str, declared: str) -> None:
     file = io.BytesIO(TEXT.format(charset=declared, title=title).encode(codec))
     [found] = bookmarks(text_of(file, encoding_of(file).codec))
     assert found.title == title
@@ -207,7 +208,7 @@ def test_replaced_characters_are_counted_wherever_a_piece_ends(size: int, monkey
 
 
 @each("declared", ["unicode_escape", "raw_unicode_escape", "utf-7", "punycode", "idna", "rot13"])
-def test_what_is_no_encoding_of_the_web_is_not_believed(declared: str) -> None:
+def test_a_declared_encoding_that_browsers_do_not_know_is_ignored(declared: str) -> None:
     file = io.BytesIO(TEXT.format(charset=declared, title=r"été \ud800").encode("cp1252"))
     [found] = bookmarks(text_of(file, encoding_of(file).codec))
     assert found.title == r"été \ud800"
@@ -232,10 +233,14 @@ def test_broken_bytes_cost_only_themselves() -> None:
     assert found.link == Link(link_id("http://a.example/"), "http://a.example/", "a.example")
 
 
-def test_a_path_is_opened_and_closed(tmp_path: object) -> None:
-    with opened(bookmarks_file("http://a.example/")) as file:
-        assert put_aside(file, io.BytesIO()).total == 1
-    with pytest.raises(BadUpload, match="cannot read"), opened(f"{tmp_path}/nowhere.html"):
+def test_an_upload_may_be_bytes_or_a_path(tmp_path: Path) -> None:
+    content, path = bookmarks_file("http://a.example/"), tmp_path / "bookmarks.html"
+    path.write_bytes(content)
+    for upload in (content, path, str(path)):
+        with opened(upload) as file:
+            assert put_aside(file, io.BytesIO()).total == 1
+    assert file.closed
+    with pytest.raises(BadUpload, match="cannot read"), opened(tmp_path / "nowhere.html"):
         pass
 
 
@@ -255,7 +260,7 @@ def test_a_path_is_opened_and_closed(tmp_path: object) -> None:
         ("http://127.1/", INVALID),
     ],
 )
-def test_links_are_canonical_or_have_a_reason(href: str, expected: str) -> None:
+def test_a_bookmark_has_a_canonical_link_or_the_reason_why_it_has_none(href: str, expected: str) -> None:
     found = link_of(href)
     assert (found.url if isinstance(found, Link) else found) == expected
 

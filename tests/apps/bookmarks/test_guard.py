@@ -66,7 +66,7 @@ async def test_no_hostile_host_is_ever_dialled() -> None:
 
 
 @each("address", [*PRIVATE_V4, *PRIVATE_V6])
-def test_an_address_that_is_not_public_is_not(address: str) -> None:
+def test_private_and_special_addresses_are_not_public(address: str) -> None:
     assert not is_public_address(address)
     info = (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80))
     with pytest.raises(AddressRefused):
@@ -74,12 +74,12 @@ def test_an_address_that_is_not_public_is_not(address: str) -> None:
 
 
 @each("address", ["8.8.8.8", "93.184.215.14", "2606:4700::6810:84e5", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"])
-def test_a_public_address_is_recognised_as_public(address: str) -> None:
+def test_public_addresses_are_public(address: str) -> None:
     assert is_public_address(address)
 
 
 @each("address", [*PRIVATE_V4, *PRIVATE_V6, "not an address", ""])
-async def test_a_name_with_one_bad_answer_is_not_called(address: str) -> None:
+async def test_a_name_with_one_private_address_among_its_answers_is_never_called(address: str) -> None:
     """All answers are looked at, not only the first."""
     async with small_web({}, {"a.example": [PUBLIC, address]}) as web, open_fetcher(web.resolve, web.dial) as fetcher:
         with pytest.raises(AddressRefused, match="not a public address"):
@@ -226,7 +226,7 @@ async def test_a_fetcher_may_be_given_ports_other_than_80_and_443() -> None:
                 await fetcher.page("http://a.example/")
 
 
-async def test_an_answer_that_is_none_is_the_servers_fault() -> None:
+async def test_a_response_that_is_not_http_is_an_error_that_names_the_server() -> None:
     async with small_web({"a.example/": answer(status="abc")}) as web, open_fetcher(web.resolve, web.dial) as fetcher:
         with pytest.raises(Exception, match=r"a\.example"):
             await fetcher.page("http://a.example/")
@@ -244,7 +244,7 @@ async def test_an_answer_that_is_none_is_the_servers_fault() -> None:
         "http://h.example:22/?q=canary",
     ],
 )
-def test_a_refused_redirect_says_whose_it_is_and_nothing_of_its_url(location: str) -> None:
+def test_a_refused_redirect_names_its_server_and_nothing_of_its_url(location: str) -> None:
     """S0.29: what it carries may let others in."""
     with pytest.raises(AddressRefused) as refused:
         redirected(web_target("http://a.example/"), location, (80, 443))

@@ -82,13 +82,13 @@ def cpu_seconds(data: bytes) -> float:
     ],
     ids=lambda data: repr(data[:18]),
 )
-def test_a_head_that_was_made_to_be_slow_is_not(data: bytes) -> None:
+def test_a_head_made_to_slow_down_the_parser_takes_at_most_a_second(data: bytes) -> None:
     """Depth of 1e6, 1e5 attributes, and what else parsers stumble over: at most a second of CPU time."""
     assert cpu_seconds(data) <= 1.0
 
 
 @each("charset", ["punycode", "idna", "unicode_escape", "utf-7", "undefined", "zip", "a\x00b"])
-def test_a_charset_that_is_not_of_the_web_is_not_believed(charset: str) -> None:
+def test_a_charset_that_browsers_do_not_know_is_read_as_utf8(charset: str) -> None:
     """Some take many seconds, some make of a page what nobody wrote; it is read as UTF-8."""
     began = time.process_time()
     for data in (rb"<title>+2AA- \ud800 x</title>", b"<title>+2AA- \\ud800 x</title>x-" + b"9" * MOST_BYTES):
@@ -124,7 +124,7 @@ def test_nothing_is_read_after_the_end_of_a_pages_head_or_the_byte_limit() -> No
         (b"<title>" + b"long " * 500, None, ("long " * 100).strip()),
     ],
 )
-def test_titles_in_any_encoding(data: bytes, charset: str | None, title: str) -> None:
+def test_a_title_is_read_in_the_encoding_of_its_page(data: bytes, charset: str | None, title: str) -> None:
     reader = HeadReader()
     reader.feed(data)
     assert reader.head("http://a.example/", charset).title == title
@@ -169,7 +169,7 @@ async def test_broken_gzip_is_the_servers_fault() -> None:
         [step async for step in body.inflated(chunks(b"not gzip at all"), "gzip")]
 
 
-async def test_a_server_that_closes_in_the_middle_is_an_error_of_its_own() -> None:
+async def test_a_server_that_closes_in_the_middle_of_a_page_is_a_connection_error() -> None:
     async def half(send: Send) -> None:
         await send(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000\r\n\r\n<title>ha")
 

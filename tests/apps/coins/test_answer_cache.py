@@ -54,7 +54,7 @@ async def test_what_is_not_json_is_refused_and_changes_nothing(make: Make, value
 
 
 @each("key", [None, 7, b"k", "\ud800", ["k"]])
-async def test_a_key_is_text(make: Make, key: Any) -> None:
+async def test_a_cache_key_that_is_not_text_is_refused(make: Make, key: Any) -> None:
     cache = make()
     for call in (cache.get(key), cache.put(key, 1), cache.forget(key), cache.get_or_call(key, answers(1))):
         with pytest.raises(InvalidArguments, match="key must be valid text"):
@@ -127,7 +127,7 @@ async def test_expired_rows_are_deleted_in_batches(make: Make, clock: Clock, tmp
 
 
 @each("ttl", [0, -1, float("nan"), float("inf"), True, "60"])
-async def test_a_lifetime_is_a_time(make: Make, ttl: Any) -> None:
+async def test_a_lifetime_that_is_not_a_positive_time_is_refused(make: Make, ttl: Any) -> None:
     with pytest.raises(InvalidArguments, match="ttl"):
         make(ttl=ttl)
     with pytest.raises(InvalidArguments, match="ttl"):
@@ -187,7 +187,7 @@ async def test_an_answer_that_is_too_large_is_not_cached_and_removes_the_older_a
     assert await cache.get_or_call("k2", answers("x" * 5000)) == "x" * 5000
 
 
-async def test_a_large_one_may_push_out_more_than_one_batch(make: Make, tmp_path: Path) -> None:
+async def test_a_large_answer_may_push_out_more_than_one_batch_of_others(make: Make, tmp_path: Path) -> None:
     cache = make(max_bytes=100_000)
     for n in range(600):
         await cache.put(f"k{n}", n)
@@ -226,6 +226,6 @@ async def test_space_of_expired_answers_is_given_back_bit_by_bit(make: Make, clo
 
 
 @each("wrong", [0, -1, 1.5, "1"])
-def test_a_size_is_a_whole_number(tmp_path: Path, wrong: Any) -> None:
+def test_a_size_limit_that_is_not_a_positive_whole_number_is_refused(tmp_path: Path, wrong: Any) -> None:
     with pytest.raises(InvalidArguments, match="max_bytes"):
         AnswerCache(tmp_path / "answers.db", max_bytes=wrong)

@@ -86,7 +86,7 @@ async def test_an_error_that_nobody_else_waits_for_is_not_reported_as_lost(make:
     assert lost == []
 
 
-def test_a_switch_that_is_no_bool_is_refused(make: Make) -> None:
+def test_enabled_must_be_a_bool(make: Make) -> None:
     with pytest.raises(InvalidArguments, match="must be True or False, not 'false'"):
         make(enabled="false")
 
@@ -145,7 +145,7 @@ async def test_after_close_nothing_is_cached_and_nothing_fails(make: Make, tmp_p
         ({"CACHE_ENABLED": "1", "CACHE_TTL_SECONDS": "0.5"}, True, 0.5),
     ],
 )
-async def test_the_environment_says_whether_and_for_how_long(
+async def test_the_environment_turns_the_cache_on_or_off_and_sets_its_lifetime(
     tmp_path: Path, clock: Clock, env: dict[str, str], enabled: bool, ttl: float
 ) -> None:
     cache = AnswerCache.from_env(tmp_path / "answers.db", env, clock=clock)

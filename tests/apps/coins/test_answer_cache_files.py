@@ -102,7 +102,7 @@ async def test_only_their_owner_can_read_new_files_and_one_that_exists_keeps_its
 
 
 @each("place", ["file/answers.db", "folder", "file/deeper/answers.db"])
-async def test_a_place_where_no_file_can_be_is_as_if_it_were_off(
+async def test_a_path_where_no_file_can_be_turns_the_cache_off_with_one_warning(
     make: Make, clock: Clock, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("a regular file")

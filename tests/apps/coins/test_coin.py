@@ -64,6 +64,6 @@ def test_the_cache_key_has_the_documents_parts_in_its_order() -> None:
         {"grade": "MS65"},
     ],
 )
-def test_a_description_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_description_of_a_coin_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         Coin(**(MORGAN.model_dump() | wrong))

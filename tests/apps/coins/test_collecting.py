@@ -87,7 +87,9 @@ async def test_the_same_price_twice_in_one_answer_is_one_point(coins: Coins, t: 
 
 
 @ONE_ENGINE
-async def test_points_are_apart_by_coin_and_by_market(coins: Coins, t: Testing, markets: Markets, market: Says) -> None:
+async def test_each_coin_has_its_own_price_points_of_each_market(
+    coins: Coins, t: Testing, markets: Markets, market: Says
+) -> None:
     await coins.set_market("other", markets.add("other", Says(LISTING)))
     await coins.submit(MORGAN)
     await coins.submit(PEACE)
@@ -358,7 +360,7 @@ async def test_without_a_market_no_coin_is_taken_in(coins: Coins, t: Testing) ->
         ("a", None),
     ],
 )
-async def test_a_market_that_cannot_be_is_refused(market: str, address: str) -> None:
+async def test_a_market_with_an_invalid_id_or_address_is_refused(market: str, address: str) -> None:
     with pytest.raises(InvalidArguments, match="a market's"):
         await Coins().set_market(market, address)
 

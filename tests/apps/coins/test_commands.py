@@ -148,7 +148,7 @@ def test_the_readmes_two_commands_and_postgres(reader: Reader, postgres_url: str
     assert reader.close() == [0, 0, 0, 0]
 
 
-def test_the_readmes_answer_is_one() -> None:
+def test_the_example_answer_in_the_readme_is_valid() -> None:
     (text,) = re.findall(r'`(\{"listings".*?\})`', README.read_text(), re.S)
     example = text.replace("…", '"x"', 1).replace("…", f'"{LISTING["url"]}"', 1).replace("…", '"a coin"').encode()
     assert len(read_answer(example, "application/json").listings) == 1

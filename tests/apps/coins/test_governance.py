@@ -63,7 +63,7 @@ async def test_a_rate_limit_or_a_broken_market_is_a_source_error(markets: Market
     assert (raised.value.code, raised.value.retry_after) == (code, None)
 
 
-async def test_an_address_that_is_none_stays() -> None:
+async def test_an_invalid_market_address_is_a_permanent_error() -> None:
     """S4.4: no market is to blame, and no later try would help."""
     async with open_http() as http:
         with pytest.raises(Permanent, match="the address of says cannot be asked") as raised:
@@ -71,7 +71,9 @@ async def test_an_address_that_is_none_stays() -> None:
     assert raised.value.code == "BAD_ADDRESS"
 
 
-async def test_a_market_that_does_not_answer_passes(markets: Markets, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_market_that_does_not_answer_in_time_is_a_source_error(
+    markets: Markets, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S4.4: a timeout."""
     monkeypatch.setattr(asking, "TOTAL_SECONDS", 0.1)
     gate = asyncio.Event()
@@ -82,7 +84,7 @@ async def test_a_market_that_does_not_answer_passes(markets: Markets, monkeypatc
     assert raised.value.code == "TIMEOUT"
 
 
-async def test_a_market_that_is_gone_passes(markets: Markets) -> None:
+async def test_a_market_that_refuses_connections_is_a_source_error(markets: Markets) -> None:
     """S4.4: a connection that fails."""
     async with open_http() as http:
         with pytest.raises(SourceError, match="the connection to gone failed") as raised:
@@ -105,7 +107,7 @@ async def test_a_market_that_is_gone_passes(markets: Markets) -> None:
         (large, "BAD_ANSWER"),
     ],
 )
-async def test_an_answer_that_would_be_the_same_next_time_is_permanent(
+async def test_an_answer_that_would_be_the_same_next_time_is_a_permanent_error(
     markets: Markets, answer: Any, code: str
 ) -> None:
     """S4.3: what would be the same next time."""

@@ -56,13 +56,13 @@ def test_prices_are_exact_cents(price: Any, cents: int) -> None:
         {"external_id": None, "url": "https://user:secret@market.example/"},  # no key can be made of it
     ],
 )
-def test_a_listing_that_makes_no_sense_is_left_out_and_counted(wrong: dict[str, Any]) -> None:
+def test_an_invalid_listing_is_left_out_and_counted(wrong: dict[str, Any]) -> None:
     found = read_answer(answer(LISTING, listing(**wrong)), "application/json")
     assert (len(found.listings), found.skipped) == (1, 1)
 
 
 @each("row", [None, 7, "listing", [], {}])
-def test_what_is_no_listing_at_all_is_left_out(row: Any) -> None:
+def test_a_row_that_is_not_a_listing_is_left_out_and_counted(row: Any) -> None:
     assert read_answer(answer(row, LISTING), "application/json").skipped == 1
 
 
@@ -87,7 +87,7 @@ def test_an_answer_that_is_not_as_agreed_is_refused_as_a_whole(body: bytes, cont
         read_answer(body, content_type)
 
 
-def test_no_listings_is_an_answer() -> None:
+def test_an_answer_without_listings_is_valid() -> None:
     assert read_answer(answer(), "application/json").listings == ()
 
 

@@ -98,7 +98,7 @@ def test_cents_do_not_depend_on_the_threads_context() -> None:
 
 
 @each("separator", ["|", "\x00", '"', '", "', "\\", '\\"', ",", "]"])
-def test_no_part_can_pass_for_two(separator: str) -> None:
+def test_a_separator_inside_a_part_never_makes_it_look_like_two_parts(separator: str) -> None:
     joined = [
         price_key(title=f"a{separator}b", kind="c"),
         price_key(title="a", kind=f"b{separator}c"),

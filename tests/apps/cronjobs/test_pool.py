@@ -163,7 +163,7 @@ async def _any(app: Rowlock, status: str) -> bool:
 
 
 @ONE_ENGINE
-async def test_one_handlers_error_is_nobody_elses(app: Rowlock) -> None:
+async def test_an_error_in_one_handler_leaves_the_others_and_the_pool_running(app: Rowlock) -> None:
     """S2.31: whatever one raises, also what is no Exception, the others and the pool go on."""
 
     class Rude(BaseException):
