@@ -231,5 +231,6 @@ def test_the_lock_timeout_of_the_document_is_the_lease(monkeypatch: pytest.Monke
 def test_a_report_shows_titles_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     """What looks like markup is none."""
     coin = Coin(year=1921, denomination="Dollar", title="[/b] [red]x")
-    Console(width=200).print(as_table([Worth(1, coin, 0, None, None, None, None)]))
+    worth = Worth(intake_id=1, coin=coin, points=0, cents=None, low=None, high=None, basis=None)
+    Console(width=200).print(as_table([worth]))
     assert "1921 Dollar [/b] [red]x" in capsys.readouterr().out

@@ -24,7 +24,21 @@ def execution(name: str, second: int, seconds: float = 0.5) -> Execution:
     tick = START + timedelta(seconds=second)
     end = tick + timedelta(seconds=seconds)
     return Execution(
-        f"{name} {second}", name, tick, Status(status), tick, end, retries, None, None, tick, "sample", {}, 3, None, "w"
+        id=f"{name} {second}",
+        job_id=name,
+        status=Status(status),
+        retry_count=retries,
+        max_retry=3,
+        created_at=tick,
+        scheduled_time=tick,
+        started_at=tick,
+        finished_at=end,
+        worker="w",
+        handler_name="sample",
+        handler_params={},
+        timeout_seconds=None,
+        result=None,
+        error_message=None,
     )
 
 
