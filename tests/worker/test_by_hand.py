@@ -19,6 +19,7 @@ from rowlock import (
     fixed,
 )
 from rowlock.store.jobs.leases import reclaim
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import attempts_of, row_of, working
 
 
@@ -95,6 +96,7 @@ async def test_permanent_is_dead_at_once_and_its_follow_up_comes(app: Rowlock) -
     assert told == [job.id]
 
 
+@on_one_engine
 async def test_a_lease_claimed_by_hand_and_released_uses_up_no_try(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def note() -> None: ...
@@ -138,6 +140,7 @@ async def test_the_last_job_of_a_batch_ends_it(app: Rowlock) -> None:
     assert (await app.find_batch(batch.id)).state == "succeeded"
 
 
+@on_one_engine
 async def test_app_claim_refuses_jobs_that_cannot_be_claimed_by_hand(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -202,6 +205,7 @@ async def test_a_lease_that_runs_is_kept_while_others_look_for_dead_workers(app:
     assert (await job.refresh()).losses == 0
 
 
+@on_one_engine
 async def test_a_lease_whose_run_is_cancelled_gives_its_job_back_unharmed(app: Rowlock) -> None:
     started = asyncio.Event()
 
@@ -221,6 +225,7 @@ async def test_a_lease_whose_run_is_cancelled_gives_its_job_back_unharmed(app: R
     assert ((await job.refresh()).state, job.record.releases) == (State.QUEUED, 1)
 
 
+@on_one_engine
 async def test_a_lease_for_a_task_that_this_program_does_not_have_says_so(app: Rowlock, app_url: str) -> None:
     async with Rowlock(app_url) as other:
 
@@ -235,6 +240,7 @@ async def test_a_lease_for_a_task_that_this_program_does_not_have_says_so(app: R
     assert ((await job.refresh()).state, job.record.releases) == (State.QUEUED, 1)
 
 
+@on_one_engine
 async def test_a_lease_that_was_lost_runs_nothing_and_says_so(app_url: str) -> None:
     clock, ran = FakeClock(), list[int]()
     async with Rowlock(app_url, clock=clock) as app:
@@ -258,6 +264,7 @@ async def test_a_lease_that_was_lost_runs_nothing_and_says_so(app_url: str) -> N
         assert (await app.job(job.id)).result == "by another"
 
 
+@on_one_engine
 async def test_a_lease_whose_worker_cannot_start_is_as_it_was(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -276,6 +283,7 @@ async def test_a_lease_whose_worker_cannot_start_is_as_it_was(app: Rowlock) -> N
     assert await lease.release() is State.QUEUED
 
 
+@on_one_engine
 async def test_a_lease_is_not_run_inside_of_a_transaction(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...

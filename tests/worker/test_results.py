@@ -17,6 +17,7 @@ from rowlock import (
     JobDead,
     Rowlock,
 )
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import (
     double_in_process,
     fail_in_process,
@@ -53,6 +54,7 @@ async def test_results_come_back_as_they_were(app: Rowlock) -> None:
         assert (row["lease_token"], row["error_code"]) == (None, None)
 
 
+@on_one_engine
 async def test_a_typed_result_comes_back_typed(app: Rowlock) -> None:
     @app.task
     async def read(title: str) -> Page:
@@ -117,6 +119,7 @@ async def test_progress_is_stored_while_the_job_runs(app: Rowlock) -> None:
         await job.wait(timeout=10)
 
 
+@on_one_engine
 async def test_a_thread_reports_progress(app: Rowlock) -> None:
     go = threading.Event()
 
@@ -136,6 +139,7 @@ async def test_a_thread_reports_progress(app: Rowlock) -> None:
         await job.wait(timeout=10)
 
 
+@on_one_engine
 async def test_a_progress_that_is_no_percentage_is_a_clear_failure(app: Rowlock) -> None:
     wrong: list[Any] = [-1, 101, float("nan"), "half"]
 
@@ -158,6 +162,7 @@ NOT_STORABLE = {
 }
 
 
+@on_one_engine
 async def test_a_result_that_cannot_be_stored_is_a_clear_end(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def give(kind: str) -> Any:
@@ -207,6 +212,7 @@ async def test_a_result_of_exactly_the_limit_is_kept(app: Rowlock) -> None:
         assert len(json.dumps(await job.wait(timeout=10))) == 64 * 1024
 
 
+@on_one_engine
 async def test_wait_times_out_and_the_job_goes_on(app: Rowlock) -> None:
     @app.task
     async def work() -> int:
@@ -222,6 +228,7 @@ async def test_wait_times_out_and_the_job_goes_on(app: Rowlock) -> None:
         assert await job.wait(timeout=10) == 1, "waiting again gives the same"
 
 
+@on_one_engine
 async def test_many_may_wait_for_one_job(app: Rowlock) -> None:
     @app.task
     async def work() -> int:
@@ -233,6 +240,7 @@ async def test_many_may_wait_for_one_job(app: Rowlock) -> None:
         assert await asyncio.gather(*waiting) == [7] * 20
 
 
+@on_one_engine
 async def test_process_tasks_give_results_progress_and_errors(app_url: str, tmp_path: Path) -> None:
     async with importable_app(app_url) as app, working(app):
         double, child = await (await double_in_process.enqueue(n=4)).wait(timeout=30)
