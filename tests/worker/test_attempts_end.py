@@ -257,7 +257,7 @@ async def test_a_backoff_that_another_program_stored_never_keeps_a_job_from_endi
     async def work() -> None:
         raise ValueError("again")
 
-    async with working(app, pool_size=1, poll_interval_seconds=0.2):  # nothing tells it about our UPDATE
+    async with working(app, pool_size=1, poll_interval_seconds=0.05):  # nothing tells it about our UPDATE
         job = await work.using(delay=3600).enqueue()
         await execute(app, "UPDATE {t}jobs_live SET backoff = $2 WHERE id = $1", job.id, stored)
         for tries in range(1, 5):

@@ -20,7 +20,7 @@ from rowlock import (
 )
 from rowlock.store.jobs.leases import reclaim
 from support.rigs.worker import on_one_engine
-from support.tasks.contract import attempts_of, row_of, working
+from support.tasks.contract import attempts_of, row_of, settings_for, until, working
 
 
 async def test_a_job_claimed_by_hand_by_five_programs_has_one_lease_and_completes_under_it(app: Rowlock) -> None:
@@ -191,18 +191,26 @@ async def test_a_lease_runs_its_task_as_a_worker_would(app: Rowlock) -> None:
     assert (await app.stats()).workers == 0, "it has signed off"
 
 
-async def test_a_lease_that_runs_is_kept_while_others_look_for_dead_workers(app: Rowlock) -> None:
-    @app.task(max_attempts=1)
-    async def note() -> int:
-        await asyncio.sleep(8)
-        return 1
+async def test_a_lease_that_runs_is_renewed_for_as_long_as_its_task_takes(app_url: str) -> None:
+    async with Rowlock(settings=settings_for(app_url, heartbeat_seconds=0.3)) as app:
+        go = asyncio.Event()
 
-    job = await note.enqueue()
-    lease = await app.claim(job.id, lease_seconds=6)  # longer than a busy machine stands still
-    assert lease is not None
-    async with working(app, lease_seconds=0.5, heartbeat_seconds=0.1, sweep_seconds=0.05):
-        assert await lease.run() is State.SUCCEEDED
-    assert (await job.refresh()).losses == 0
+        @app.task(max_attempts=1)
+        async def note() -> None:
+            await go.wait()
+
+        job = await note.enqueue()
+        lease = await app.claim(job.id, lease_seconds=60)
+        assert lease is not None
+        first = (await row_of(app, job.id))["lease_expires_at"]
+        running = asyncio.ensure_future(lease.run())
+
+        async def renewed() -> bool:
+            return bool(((await row_of(app, job.id))["lease_expires_at"] - first).total_seconds() > 1.0)
+
+        await until(renewed)  # by several beats
+        go.set()
+        assert await running is State.SUCCEEDED
 
 
 @on_one_engine
