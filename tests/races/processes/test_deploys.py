@@ -11,7 +11,7 @@ from support.races.rig import CALM, GRACE, LEASE, Race, until
 ONE_TRY = {"max_attempts": 1}
 
 
-@pytest.mark.parametrize("rounds", [8, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(20, marks=pytest.mark.soak)])
 async def test_rolling_sigterms_use_up_no_attempt_and_lose_nothing(race: Race, rounds: int) -> None:
     chance = random.Random(11)
     crew = [race.start(**CALM), race.start(**CALM)]
