@@ -110,7 +110,7 @@ async def test_five_hundred_hostile_attempts_all_end_and_no_slot_is_lost(
         return {"source": source, "on_dead": chance.choice([None, after]), "rules": rules, "max_attempts": 1}
 
     tasks = [app.task(f"hostile-{n}", **options())(fail if n % 3 == 0 else fail_async) for n in range(12)]
-    together, count = meeting(app), 600
+    together, count = meeting(app), 500
     caplog.set_level(logging.ERROR, "rowlock.worker")
     async with working(app, pool_size=SLOTS, heartbeat_seconds=15, lease_seconds=60) as pool:
         for n in range(count):

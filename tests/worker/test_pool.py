@@ -144,7 +144,7 @@ async def test_a_slow_task_leaves_what_it_cannot_start_in_the_queue(app: Rowlock
     async def slow() -> None:
         await go.wait()
 
-    async with working(app, pool_size=2):
+    async with working(app, pool_size=2) as pool:
         jobs = await slow.enqueue_many([{}] * 6)
 
         async def two_running() -> bool:
@@ -153,7 +153,7 @@ async def test_a_slow_task_leaves_what_it_cannot_start_in_the_queue(app: Rowlock
         await until(two_running)
         for _ in range(5):
             assert await two_running()
-            await asyncio.sleep(0.05)
+            await pool._poll_and_assign()
         go.set()
         await asyncio.gather(*(job.wait(timeout=10) for job in jobs))
 
@@ -175,7 +175,7 @@ async def test_a_graceful_stop_lets_running_jobs_finish(app: Rowlock) -> None:
         await entered.wait()
     stopping = asyncio.create_task(pool.stop())
     late = await work.enqueue()
-    await asyncio.sleep(0.1)
+    await until(lambda: pool.slots.closed)
     assert not stopping.done(), "stop waits for what runs"
     go.set()
     async with asyncio.timeout(15):  # its grace is 20

@@ -10,6 +10,7 @@ from rowlock.store.jobs import cancel as cancels
 from support.each import each
 from support.races.ledger import boottime, unfaulted
 from support.races.rig import BEAT, LEASE, LONG_LEASE, SWEEP, Race
+from support.rigs.worker import on_one_engine
 
 ONE_TRY = {"max_attempts": 1}
 SLOW_BEATS = {"heartbeat_seconds": 20, "lease_seconds": 60}  # so that only a wake-up can be quick
@@ -107,6 +108,7 @@ async def test_a_cancelled_job_whose_worker_dies_is_cancelled_and_never_tried_ag
     assert len(race.noted("start")) == 1
 
 
+@on_one_engine
 async def test_a_handler_that_swallows_its_cancel_or_its_timeout_still_gets_its_outcome(race: Race) -> None:
     race.start(pool_size=3, env={"RACE_GIVES_UP_AFTER": "1.5"})
     await race.started()
@@ -127,6 +129,7 @@ async def test_a_handler_that_swallows_its_cancel_or_its_timeout_still_gets_its_
     assert race.row(overrun).state == "dead"
 
 
+@on_one_engine
 async def test_no_attempt_vanishes_while_garbage_is_collected_all_the_time(race: Race) -> None:
     worker = race.start(env={"RACE_GC": "1"})
     await race.started()

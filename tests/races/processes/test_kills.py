@@ -3,19 +3,23 @@
 import asyncio
 import random
 
+import pytest
+
 from support.races.ledger import boottime, unfaulted
 from support.races.rig import BEAT, CALM, LEASE, LONG_LEASE, PATIENCE, SWEEP, Race, Worker, until
+from support.rigs.worker import on_one_engine
 
 ONE_TRY = {"max_attempts": 1}
 NEXT_ATTEMPT_ENDS_AT_ONCE = "UPDATE {t}jobs_live SET args = '{\"ms\": 0}'"  # the one that runs has its arguments
 SPREAD = 1.0  # a first loss is put off by up to a second, so that not all jobs of a dead worker start at once
 
 
-async def test_four_workers_run_5000_jobs_and_each_succeeds_once_in_its_first_attempt(race: Race) -> None:
+@pytest.mark.parametrize("count", [2000, pytest.param(5000, marks=pytest.mark.soak)])
+async def test_jobs_of_four_workers_succeed_once_each_in_their_first_attempt(race: Race, count: int) -> None:
     for _ in range(4):
         race.start(**CALM)
     await race.started()
-    await race.enqueue("work", 5000)
+    await race.enqueue("work", count)
     await race.until_done(60)
     race.judge()
     assert unfaulted(race.accepted, race.entries(), race.rows()) == []
@@ -94,6 +98,7 @@ async def test_a_frozen_worker_that_wakes_after_its_lease_changes_nothing(race: 
     race.judge()
 
 
+@on_one_engine
 async def test_a_frozen_worker_that_wakes_while_the_next_attempt_runs_does_not_touch_it(race: Race) -> None:
     victim = race.start(pool_size=1)
     await race.started()
@@ -124,6 +129,7 @@ async def test_a_zombies_progress_and_children_are_refused(race: Race) -> None:
     assert victim.counters()["stale_refused"] > 0
 
 
+@on_one_engine
 async def test_a_short_freeze_loses_no_job(race: Race) -> None:
     victim = race.start(lease_seconds=LONG_LEASE)
     race.start(lease_seconds=LONG_LEASE)
