@@ -91,8 +91,7 @@ async def test_permanent_is_dead_at_once_and_its_follow_up_comes(app: Rowlock) -
         await lease.release(-1)
     assert await lease.fail("never \x00 \ud800", permanent=True) is State.DEAD  # text that no database takes as it is
     async with working(app):
-        while not told:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(told))
     assert told == [job.id]
 
 

@@ -177,8 +177,6 @@ async def test_a_failing_job_does_not_affect_the_other_jobs(app: Rowlock) -> Non
 
 
 async def test_after_a_mixed_load_every_job_is_final_and_no_lease_is_held(app: Rowlock) -> None:
-    """After a mixed load every job is final, and no row holds a lease."""
-
     @app.task(max_attempts=2, backoff=fixed(seconds=0.01), timeout=5)
     async def mixed(n: int) -> int:
         if n % 4 == 0:
