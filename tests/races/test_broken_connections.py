@@ -20,6 +20,7 @@ from rowlock.store.jobs import cancel as cancels
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import settle
 from rowlock.store.read import job_rows
+from support.each import each
 from support.races.proxy import Proxy
 from support.servers.postgres import PostgresServer
 
@@ -57,7 +58,7 @@ async def enqueue_in_transaction(store: Store) -> None:
 
 
 EVERY: list[Do] = [enqueue, cancel, read, fetch, execute, enqueue_in_transaction]
-every = pytest.mark.parametrize("do", EVERY)
+every = each("do", EVERY, ids=lambda do: do.__name__)
 
 
 @pytest.fixture(params=["postgres"])
@@ -173,7 +174,7 @@ async def test_an_operation_that_gets_no_answer_says_so(database: str, do: Do) -
             await store.close()
 
 
-@pytest.mark.parametrize("do", [enqueue, cancel, read, fetch, execute])
+@each("do", [enqueue, cancel, read, fetch, execute], ids=lambda do: do.__name__)
 async def test_a_cancelled_operation_does_not_wait_for_a_silent_server(database: str, do: Do) -> None:
     async with Proxy(database) as proxy:
         store = await open_store(proxy.url, StoreOptions(repeats=1))
@@ -205,7 +206,7 @@ async def test_an_enqueue_that_is_cancelled_at_any_moment_leaves_no_error_to_asy
     assert left == []
 
 
-@pytest.mark.parametrize("statement", [b"server_encoding", b"rowlock.migrations", b"ATTACH PARTITION"])
+@each("statement", [b"server_encoding", b"rowlock.migrations", b"ATTACH PARTITION"])
 async def test_a_worker_whose_connection_breaks_while_it_starts_tries_again(database: str, statement: bytes) -> None:
     with psycopg.connect(database, autocommit=True) as admin:  # so that the start has a partition to create
         for (name,) in admin.execute(PARTITIONS).fetchall():
@@ -253,8 +254,8 @@ async def test_a_statement_with_too_few_parameters_is_a_mistake_and_no_outage(st
     assert not isinstance(raised.value, StoreUnavailable), "it would be tried again for ever"
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
+@each(
+    "url, shown",
     [
         ("postgresql://ana:sec/ret@db:5432/app", "postgresql://ana@db:5432/app"),
         ("postgresql://ana:sec#ret@db:5432/app", "postgresql://ana@db:5432/app"),
@@ -278,7 +279,7 @@ def test_a_password_among_the_parameters_of_a_url_is_hidden() -> None:
 WRITES: list[Do] = [enqueue, cancel, enqueue_in_transaction]
 
 
-@pytest.mark.parametrize("do", WRITES)
+@each("do", WRITES, ids=lambda do: do.__name__)
 async def test_connections_to_a_server_that_became_read_only_are_replaced(database: str, do: Do) -> None:
     """After a failover an open connection stays with the old server, which answers; a new one leads to the new one."""
     store: Any = await open_store(database, StoreOptions(connections=1, session_connections=1))
@@ -295,21 +296,30 @@ async def test_connections_to_a_server_that_became_read_only_are_replaced(databa
         await store.close()
 
 
-@pytest.mark.parametrize("form", ["{user}@{a}:{b},{c}:{d}{path}", "{user}@{path}?host={a},{c}&port={b},{d}"])
-async def test_of_several_hosts_the_one_that_takes_writes_is_used(database: str, form: str) -> None:
+@pytest.fixture
+def standby(database: str) -> Iterator[PostgresServer]:
+    """A server with a database of the same name, which takes no writes."""
+    name = urlsplit(database).path[1:]
+    with PostgresServer(fsync="off") as server:
+        with psycopg.connect(server.create_database(name), autocommit=True) as connection:
+            connection.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+        yield server
+
+
+@each("form", ["{user}@{a}:{b},{c}:{d}{path}", "{user}@{path}?host={a},{c}&port={b},{d}"])
+async def test_of_several_hosts_the_one_that_takes_writes_is_used(
+    database: str, standby: PostgresServer, form: str
+) -> None:
     """After a failover the first host of the URL may have become a standby."""
     there = urlsplit(database)
-    with PostgresServer(fsync="off") as standby:
-        with psycopg.connect(standby.create_database(there.path[1:]), autocommit=True) as connection:
-            connection.execute(f'ALTER DATABASE "{there.path[1:]}" SET default_transaction_read_only = on')
-        servers = {"a": "127.0.0.1", "b": standby.port, "c": there.hostname, "d": there.port}
-        url = "postgresql://" + form.format(user=there.username, path=there.path, **servers)
-        store = await open_store(url, StoreOptions(repeats=1))
-        try:
-            for do in WRITES:
-                await do(store)
-        finally:
-            await store.close()
+    servers = {"a": "127.0.0.1", "b": standby.port, "c": there.hostname, "d": there.port}
+    url = "postgresql://" + form.format(user=there.username, path=there.path, **servers)
+    store = await open_store(url, StoreOptions(repeats=1))
+    try:
+        for do in WRITES:
+            await do(store)
+    finally:
+        await store.close()
 
 
 async def test_a_listener_leaves_a_server_that_is_read_only(

@@ -13,51 +13,58 @@ from rowlock import ConfigError, Context, Rowlock
 from rowlock.core.config import Settings
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
+from support.each import each
 from support.servers.parts import PARTS
 from support.servers.pgbouncer import pgbouncer
 from support.servers.postgres import PostgresDatabases, PostgresServer
 
 NUMBER = 6  # jobs of each kind
-HOSTILE = {
-    "default_transaction_isolation": ["repeatable read", "serializable"],
-    "default_transaction_deferrable": ["on"],
-    "DateStyle": ["SQL, DMY", "German", "Postgres, MDY"],
-    "IntervalStyle": ["iso_8601", "sql_standard"],
-    "TimeZone": ["Pacific/Kiritimati", "America/St_Johns"],
-    "extra_float_digits": ["-15"],
-    "search_path": ["", "pg_temp, nowhere"],
-    "standard_conforming_strings": ["off"],
-    "backslash_quote": ["off"],
-    "escape_string_warning": ["off"],
-    "bytea_output": ["escape"],
-    "client_encoding": ["LATIN1"],
-    "quote_all_identifiers": ["on"],
-    "transform_null_equals": ["on"],
-    "array_nulls": ["off"],
-    "row_security": ["off"],
-    "session_replication_role": ["replica"],
-    "statement_timeout": ["500"],
-    "lock_timeout": ["1"],
-    "idle_in_transaction_session_timeout": ["1"],
-    "idle_session_timeout": ["20"],
-    "transaction_timeout": ["500"],
-    "synchronous_commit": ["off"],
-    "jit_above_cost": ["0"],
-    "plan_cache_mode": ["force_generic_plan"],
-    "enable_indexscan": ["off"],
-    "enable_nestloop": ["off"],
-    "work_mem": ["64kB"],
-    "temp_file_limit": ["0"],
-    "xmlbinary": ["hex"],
-    "default_toast_compression": ["pglz"],
-    "from_collapse_limit": ["1"],
-    "geqo_threshold": ["2"],
-    "client_min_messages": ["debug5"],
-    "exit_on_error": ["on"],
-    "debug_parallel_query": ["on"],
-}
-EACH = [(name, value) for name, values in HOSTILE.items() for value in values]
-Settable = list[tuple[str, str]]
+# Each group is set at the same time. Settings with which a program may notice the others less are alone.
+GROUPS: list[dict[str, str]] = [
+    {
+        "default_transaction_isolation": "repeatable read",
+        "DateStyle": "SQL, DMY",
+        "IntervalStyle": "iso_8601",
+        "TimeZone": "Pacific/Kiritimati",
+        "search_path": "",
+        "standard_conforming_strings": "off",
+        "escape_string_warning": "off",
+        "bytea_output": "escape",
+        "quote_all_identifiers": "on",
+        "synchronous_commit": "off",
+        "xmlbinary": "hex",
+    },
+    {
+        "default_transaction_isolation": "serializable",
+        "DateStyle": "German",
+        "IntervalStyle": "sql_standard",
+        "TimeZone": "America/St_Johns",
+        "search_path": "pg_temp, nowhere",
+        "extra_float_digits": "-15",
+        "backslash_quote": "off",
+        "client_encoding": "LATIN1",
+        "transform_null_equals": "on",
+        "array_nulls": "off",
+        "row_security": "off",
+        "client_min_messages": "debug5",
+    },
+    {"DateStyle": "Postgres, MDY", "default_transaction_deferrable": "on"},
+    {"session_replication_role": "replica"},
+    {"exit_on_error": "on"},
+    {"statement_timeout": "500"},
+    {"transaction_timeout": "500"},
+    {"lock_timeout": "1", "idle_in_transaction_session_timeout": "1", "idle_session_timeout": "20"},
+    {
+        "jit_above_cost": "0",
+        "plan_cache_mode": "force_generic_plan",
+        "enable_indexscan": "off",
+        "enable_nestloop": "off",
+        "temp_file_limit": "0",
+        "from_collapse_limit": "1",
+        "debug_parallel_query": "on",
+    },
+    {"work_mem": "64kB", "geqo_threshold": "2", "default_toast_compression": "pglz"},
+]
 SINCE = {"transaction_timeout": 170000, "debug_parallel_query": 160000}
 # Time limits for SQL of the caller, which stay as they are.
 CALLERS = {"statement_timeout", "transaction_timeout"}
@@ -67,7 +74,7 @@ PLANS = {"jit_above_cost", "plan_cache_mode", "enable_indexscan", "enable_nestlo
 PLANS |= {"default_toast_compression", "from_collapse_limit", "geqo_threshold", "debug_parallel_query"}
 # Behind a transaction pooler nothing is set, because its backends serve other programs: time limits of the role hold.
 LIMITS = CALLERS | {"lock_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout"}
-POOLED = [pair for pair in EACH if pair[0] not in PLANS | LIMITS]
+POOLED = [kept for group in GROUPS if (kept := {name: group[name] for name in group.keys() - PLANS - LIMITS})]
 
 
 class World:
@@ -150,46 +157,59 @@ def check(admin: psycopg.Connection[Any], world: World, callers: bool) -> None:
     assert counts["succeeded"] == counts["total"] == 2 * NUMBER + callers, f"the batch ended early: {counts}"
 
 
-def prepare(admin: psycopg.Connection[Any], name: str, value: str) -> None:
+def prepare(admin: psycopg.Connection[Any], group: dict[str, str]) -> None:
     database = admin.info.dbname
     admin.execute(f'ALTER DATABASE "{database}" RESET ALL')
     admin.execute("DELETE FROM rowlock.jobs_live; DELETE FROM rowlock.jobs_finished; DELETE FROM rowlock.job_keys")
     admin.execute("DROP TABLE IF EXISTS public.entries, public.account")
     admin.execute("CREATE TABLE public.entries (n int); CREATE TABLE public.account (balance int)")
     admin.execute("INSERT INTO public.account VALUES (0)")
-    shown = "''" if value == "" else value if name in ("DateStyle", "search_path") else f"'{value}'"
-    admin.execute(f'ALTER DATABASE "{database}" SET {name} = {shown}')
+    for name, value in group.items():
+        shown = "''" if value == "" else value if name in ("DateStyle", "search_path") else f"'{value}'"
+        admin.execute(f'ALTER DATABASE "{database}" SET {name} = {shown}')
 
 
-async def failures(url: str, settings: Settable = EACH, *, pooled: bool = False) -> dict[str, str]:
-    """What went wrong, by setting. Each has its own pooler, whose connections to the server are as young."""
-    found = {}
+async def failure(url: str, admin: psycopg.Connection[Any], group: dict[str, str], pooled: bool) -> str:
+    """What goes wrong under these settings. A pooler is started anew, so that its connections are as young."""
+    prepare(admin, group)
+    async with pgbouncer(url, "transaction", size=6) if pooled else nullcontext(url) as through:
+        world, callers = World(through, url), not CALLERS & group.keys()
+        try:
+            await world.work(callers)
+            check(admin, world, callers)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+    return ""
+
+
+async def failures(url: str, groups: list[dict[str, str]] = GROUPS, *, pooled: bool = False) -> dict[str, str]:
+    """What goes wrong in the first group that fails, by setting: they are tried one by one."""
     with psycopg.connect(url, autocommit=True) as admin:
-        for name, value in settings:
-            if admin.info.server_version < SINCE.get(name, 0):
+        for settings in groups:
+            group = {name: settings[name] for name in settings if admin.info.server_version >= SINCE.get(name, 0)}
+            if not group or not (wrong := await failure(url, admin, group, pooled)):
                 continue
-            prepare(admin, name, value)
-            async with pgbouncer(url, "transaction", size=6) if pooled else nullcontext(url) as through:
-                world, callers = World(through, url), name not in CALLERS
-                try:
-                    await world.work(callers)
-                    check(admin, world, callers)
-                except Exception as error:
-                    found[f"{name} = {value!r}"] = f"{type(error).__name__}: {error}"
-    return found
+            if len(group) == 1:
+                return {str(group): wrong}
+            alone = {name: await failure(url, admin, {name: value}, pooled) for name, value in group.items()}
+            return {f"{name} = {group[name]!r}": text for name, text in alone.items() if text} or {str(group): wrong}
+    return {}
 
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"])
+enough_time_to_name_the_setting = pytest.mark.timeout(900)
 
 
+@enough_time_to_name_the_setting
 @on_postgres
 async def test_limits_batches_and_transactions_are_exact_under_hostile_settings(database: str) -> None:
     try:
-        assert await failures(database) == {}
+        assert not (found := await failures(database)), found
     finally:
         reset(database)
 
 
+@enough_time_to_name_the_setting
 @pytest.mark.needs("postgres")
 async def test_limits_batches_and_transactions_are_exact_under_hostile_settings_of_an_older_server() -> None:
     program = PARTS["postgres"].find()
@@ -197,16 +217,17 @@ async def test_limits_batches_and_transactions_are_exact_under_hostile_settings_
     with PostgresServer(programs=Path(program).parent, fsync="off") as server:
         url = server.create_database("jobs")
         await (await open_store(url, StoreOptions(migrate=True))).close()
-        assert await failures(url) == {}
+        assert not (found := await failures(url)), found
 
 
+@enough_time_to_name_the_setting
 @on_postgres
 @pytest.mark.needs("pgbouncer")
 async def test_limits_batches_and_transactions_are_exact_under_hostile_settings_behind_a_transaction_pooler(
     database: str,
 ) -> None:
     try:
-        assert await failures(database, POOLED, pooled=True) == {}
+        assert not (found := await failures(database, POOLED, pooled=True)), found
     finally:
         reset(database)
 
@@ -222,7 +243,7 @@ SHOWN = "SELECT current_setting('synchronous_commit'), current_setting('transact
 
 
 @on_postgres
-@pytest.mark.parametrize(("given", "used"), [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")])
+@each("given, used", [("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")])
 async def test_a_role_that_does_not_wait_for_the_disk_waits_for_it_here_and_one_that_says_which_standbys_is_heard(
     database: str, given: str, used: str
 ) -> None:
@@ -237,13 +258,14 @@ async def test_a_role_that_does_not_wait_for_the_disk_waits_for_it_here_and_one_
 
 @on_postgres
 @pytest.mark.needs("pgbouncer")
-@pytest.mark.parametrize(
-    ("name", "value"),
+@each(
+    "name, value",
     [("synchronous_commit", "off"), ("default_transaction_isolation", "serializable")],
 )
 async def test_every_transaction_behind_a_transaction_pooler_has_our_level_and_waits_for_the_disk(
     database: str, name: str, value: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.clear()
     with psycopg.connect(database, autocommit=True) as admin:
         admin.execute(f'ALTER DATABASE "{admin.info.dbname}" SET {name} = {value}')
     try:
@@ -275,8 +297,8 @@ async def test_time_limits_of_a_role_do_not_end_our_own_statements(database: str
         reset(database)
 
 
-@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
-@pytest.mark.parametrize("migrate", [False, True])
+@each("encoding", ["LATIN1", "SQL_ASCII"])
+@each("migrate", [False, True])
 async def test_a_database_whose_encoding_is_not_utf8_is_refused_with_the_reason(
     postgres_server: PostgresDatabases, encoding: str, migrate: bool
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from rowlock import KeyConflict, Rowlock
 from rowlock.core.outcome import Failed
+from support.each import each
 from support.races.interleave import watching
 from support.rigs.app import app, rig
 from support.rigs.rig import Rig
@@ -30,7 +31,7 @@ def t(app: Rowlock) -> Any:
     return work
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS, afresh=True)
 async def test_a_duplicate_in_a_long_transaction_does_not_hold_up_the_first_job(
     app: Rowlock, t: Any, rig: Rig, kind: Any
 ) -> None:
@@ -65,8 +66,13 @@ async def do(connection: Any, sql: str) -> None:
         await done
 
 
-@pytest.mark.parametrize("isolation", ISOLATION)
-@pytest.mark.parametrize("caller", [asyncpg_caller, psycopg_async_caller, psycopg_caller])
+@each("isolation", ISOLATION)
+@each(
+    "caller",
+    [asyncpg_caller, psycopg_async_caller, psycopg_caller],
+    ids=["asyncpg", "psycopg async", "psycopg"],
+    afresh=True,
+)
 async def test_a_transaction_that_cannot_see_its_twin_is_told_so_by_name(
     t: Any, rig: Rig, database: str, caller: Any, isolation: str
 ) -> None:
@@ -87,7 +93,7 @@ async def test_a_transaction_that_cannot_see_its_twin_is_told_so_by_name(
     assert (again.id, again.created, free.created) == (first.id, False, True)
 
 
-@pytest.mark.parametrize("isolation", ISOLATION)
+@each("isolation", ISOLATION)
 async def test_a_transaction_that_cannot_see_its_batch_sealed_is_told_of_the_batch(
     app: Rowlock, t: Any, database: str, isolation: str
 ) -> None:

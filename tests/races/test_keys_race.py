@@ -1,9 +1,7 @@
 """Many callers, one key: one job, and nobody goes without an answer."""
 
 import asyncio
-import json
 import random
-import sys
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -18,6 +16,7 @@ from rowlock.store import Store
 from rowlock.store.jobs import enqueue as enqueue_jobs
 from rowlock.store.jobs import retry as retries
 from rowlock.store.jobs.enqueue import NewRow
+from support.each import each
 from support.races.interleave import Actor, orders, play, watching
 from support.rigs.app import app, rig
 from support.rigs.rig import Rig
@@ -52,7 +51,7 @@ async def blocked(watcher: Any, count: int) -> None:
 # --- twins
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS, afresh=True)
 async def test_of_fifty_twins_of_which_half_roll_back_one_job_is_left_and_all_have_its_id(
     t: Any, rig: Rig, database: str, kind: Any
 ) -> None:
@@ -87,7 +86,7 @@ async def test_of_many_enqueues_at_once_one_makes_the_job(t: Any, rig: Rig) -> N
     assert {(job.id,) for job in made} == set(await rig.fetch(ACTIVE))
 
 
-@pytest.mark.parametrize("commits", [True, False])
+@each("commits", [True, False], afresh=True)
 async def test_an_enqueue_waits_for_a_twin_that_is_not_committed(
     app: Rowlock, t: Any, rig: Rig, watcher: Any, commits: bool
 ) -> None:
@@ -159,51 +158,3 @@ async def test_a_retry_and_a_new_job_of_the_same_key_leave_one_active(rig: Rig, 
         seen.add(active == dead.id)
         await rig.cancel(active)
     assert seen == {True, False}  # both have won
-
-
-# --- one file, many processes
-
-PROGRAM = """
-import asyncio, json, sys
-from rowlock import Rowlock
-
-async def main():
-    async with Rowlock(sys.argv[1]) as app:
-        @app.task("t")
-        async def work(n: int) -> None: ...
-        print("ready", flush=True)
-        sys.stdin.readline()
-        asked = [work.using(key=f"k{n % 5}").enqueue(n=n) for n in range(25)]
-        made = await asyncio.gather(*asked)
-        print(json.dumps([[n % 5, job.id, job.created] for n, job in enumerate(made)]), flush=True)
-
-asyncio.run(main())
-"""
-
-
-class TestSqlite:
-    @pytest.fixture
-    def engine(self) -> str:
-        return "sqlite"
-
-    async def test_many_processes_with_the_same_keys_make_one_job_of_each(self, rig: Rig, database: str) -> None:
-        pipe = asyncio.subprocess.PIPE
-        started = [
-            await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, database, stdin=pipe, stdout=pipe)
-            for _ in range(4)
-        ]
-        try:
-            async with asyncio.timeout(60):
-                for process in started:
-                    assert await process.stdout.readline() == b"ready\n"  # type: ignore[union-attr]
-                answers = await asyncio.gather(*(process.communicate(b"go\n") for process in started))
-        finally:
-            for process in started:
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
-        told = [tuple(row) for out, _ in answers for row in json.loads(out)]
-        assert len(told) == 100
-        assert len({(key, job_id) for key, job_id, _ in told}) == 5
-        assert sum(created for *_, created in told) == 5
-        assert {job_id for _, job_id, _ in told} == {row[0] for row in await rig.fetch(ACTIVE)}

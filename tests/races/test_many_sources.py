@@ -21,6 +21,7 @@ from rowlock.store.engine.statements import load
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.sources.sources import pause, resume, set_policy
 from rowlock.worker.pool import WorkerPool
+from support.each import each
 from support.rigs.rig import Rig, claim_from, look, numbered, token
 from support.rigs.source_work import LANES, enqueue, make_sources, pages, site, steps
 from support.servers.postgres import PostgresDatabases
@@ -188,21 +189,23 @@ async def test_an_idle_worker_runs_at_most_one_statement_a_second(database: str,
             while not statements[database]["prune_sources"] or not (pool.idle and pool.claimer.plan.drained):
                 await asyncio.sleep(0.01)
         statements[database].clear()
-        await asyncio.sleep(10)  # real seconds, as above
+        await asyncio.sleep(5)  # real seconds, as above
         found = Counter(statements[database]) - ONCE_A_MINUTE
-    print(f"in 10 s: {dict(found)}")
-    assert 0 < (found - CHECKS).total() <= 8, "two more on average are checks"
+    print(f"in 5 s: {dict(found)}")
+    assert 0 < (found - CHECKS).total() <= 4, "one more on average is a check"
 
 
-@pytest.mark.parametrize("where", ["alone", "before another task", "behind another task", "at a lower priority"])
-async def test_a_worker_finds_the_one_free_source_among_2000_paused_ones_soon(database: str, where: str) -> None:
+@each("where", ["alone", "before another task", "behind another task", "at a lower priority"], afresh=True)
+async def test_a_worker_finds_the_one_free_source_among_2000_paused_ones_soon(
+    rig: Rig, database: str, where: str
+) -> None:
     free, last = site(1000), 10 if where == "at a lower priority" else 0
     async with opened(database) as (app, beside):
         sources = [site(n) for n in range(2000)]
         other = {"before another task": "zebra", "behind another task": "ant"}.get(where)
         few = [f"api:few-{n}" for n in range(40)] if other else []
         await beside.run(make_sources(sources + few))
-        await Rig(beside, FakeClock()).fetch("UPDATE {t}sources SET enabled = FALSE WHERE name LIKE '%:%'")
+        await rig.fetch("UPDATE {t}sources SET enabled = FALSE WHERE name LIKE '%:%'")
         await beside.run(resume(free))
         await enqueue(beside, [source for source in sources if source != free])
         await enqueue(beside, few, 4000, task=other or "")

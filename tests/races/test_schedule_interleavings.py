@@ -9,6 +9,7 @@ import pytest
 from rowlock.core.schedules.schedule import Missed
 from rowlock.store import Store
 from rowlock.store.schedules import fire, schedules
+from support.each import each
 from support.races.interleave import Actor, orders, play, rewrite
 from support.rigs.rig import Rig
 from support.rigs.schedules import declare, schedule, shown
@@ -83,8 +84,8 @@ async def test_a_round_that_is_undone_leaves_its_ticks_to_the_other(rig: Rig, ot
 async def test_the_key_of_ticks_alone_keeps_a_tick_from_firing_twice(rig: Rig, other: Store, watcher: Any) -> None:
     """The lock saves work; without it, it is still no two jobs, and nobody points to a job that never was."""
     await prepare(rig)
-    for each in (rig.store, other):
-        rewrite(each, *NO_LOCK)
+    for store in (rig.store, other):
+        rewrite(store, *NO_LOCK)
     await each_tick_fires_once(rig, other, watcher, all_meetings(STEPS, STEPS))
 
 
@@ -93,14 +94,14 @@ async def test_rounds_with_neither_lock_nor_key_are_caught(
     rig: Rig, other: Store, watcher: Any, mutant: tuple[str, str, str]
 ) -> None:
     await prepare(rig)
-    for each in (rig.store, other):
-        rewrite(each, *NO_LOCK)
-        rewrite(each, *mutant)
+    for store in (rig.store, other):
+        rewrite(store, *NO_LOCK)
+        rewrite(store, *mutant)
     with pytest.raises(Exception, match=r"fired twice|duplicate key"):
         await each_tick_fires_once(rig, other, watcher, all_meetings(STEPS, STEPS))
 
 
-@pytest.mark.parametrize("verb", ["pause", "remove"])
+@each("verb", ["pause", "remove"], afresh=True)
 async def test_what_is_paused_or_removed_before_a_round_commits_waits_for_it_and_then_fires_no_more(
     rig: Rig, other: Store, watcher: Any, verb: str
 ) -> None:

@@ -11,6 +11,7 @@ from rowlock.store import Store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.jobs import settle
 from rowlock.store.sources.sources import set_policy
+from support.each import each
 from support.races.interleave import Actor, play
 from support.rigs.rig import KEEP, Rig, settlement
 from support.rigs.source_claims import all_meetings, claim, finish, seen
@@ -91,7 +92,7 @@ def successes(held: list[Claimed]) -> Operation[Any]:
     return settle.succeed([(job.id, job.token, None) for job in held], KEEP, held)
 
 
-@pytest.mark.parametrize(("outcome", "steps"), [(failures, 7), (successes, 3)])
+@each("outcome, steps", [(failures, 7), (successes, 3)], ids=["failures", "successes"], afresh=True)
 async def test_a_claim_and_the_outcomes_of_its_sources_both_get_through(
     rig: Rig, other: Store, watcher: Any, outcome: Any, steps: int
 ) -> None:
@@ -108,7 +109,12 @@ async def test_a_claim_and_the_outcomes_of_its_sources_both_get_through(
         await watcher.execute("DELETE FROM rowlock.jobs_live WHERE state = 'running'")
 
 
-@pytest.mark.parametrize("kinds", [(failures, failures), (failures, successes), (successes, successes)])
+@each(
+    "kinds",
+    [(failures, failures), (failures, successes), (successes, successes)],
+    ids=["both failures", "failures and successes", "both successes"],
+    afresh=True,
+)
 async def test_outcomes_of_the_same_sources_in_either_order_do_not_wait_in_a_circle(
     rig: Rig, other: Store, watcher: Any, kinds: tuple[Any, Any]
 ) -> None:

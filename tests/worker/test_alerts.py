@@ -20,6 +20,8 @@ from rowlock.public_web import web_target
 from rowlock.store import Store, workers
 from rowlock.store.engine.outage import Outage
 from rowlock.worker import loops
+from support.each import each
+from support.rigs.worker import on_one_engine
 from support.servers.receiver import Receiver, receiving
 
 SECRET = "whsec_" + "QUJD" * 8
@@ -124,6 +126,7 @@ async def test_a_process_that_dies_after_it_sends_sends_again_with_the_same_id(
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
 
 
+@on_one_engine
 async def test_a_receiver_that_fails_is_tried_again_and_nothing_overtakes(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -145,6 +148,7 @@ async def test_a_receiver_that_fails_is_tried_again_and_nothing_overtakes(
     assert "503" in caplog.text
 
 
+@on_one_engine
 async def test_an_alert_is_logged_at_once_although_an_earlier_one_cannot_be_sent(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -207,6 +211,7 @@ async def test_a_message_that_a_clock_ahead_has_put_off_is_sent_now(
     assert len(receiver.got) == 1
 
 
+@on_one_engine
 async def test_a_message_that_is_refused_is_given_up_after_five_tries(
     store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,6 +228,7 @@ async def test_a_message_that_is_refused_is_given_up_after_five_tries(
     assert await store.run(alerts.unsent(10)) == []
 
 
+@on_one_engine
 async def test_without_a_webhook_alerts_are_log_lines(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     process = Alerts(settings(), store, "p1")
     await process.round()
@@ -231,6 +237,7 @@ async def test_without_a_webhook_alerts_are_log_lines(store: Store, caplog: pyte
     assert await store.run(alerts.unsent(10)) == []
 
 
+@on_one_engine
 async def test_a_private_address_is_refused_at_the_start_and_when_it_is_connected_to(
     store: Store, receiver: Receiver
 ) -> None:
@@ -245,7 +252,7 @@ async def test_a_private_address_is_refused_at_the_start_and_when_it_is_connecte
     assert receiver.got == []
 
 
-@pytest.mark.parametrize("private", [False, True])
+@each("private", [False, True])
 async def test_a_dns_that_does_not_answer_counts_for_the_time_of_a_request(private: bool) -> None:
     async def never(host: str) -> list[str]:
         await asyncio.Event().wait()
@@ -284,6 +291,7 @@ async def test_the_lease_is_left_when_a_process_stops(store: Store) -> None:
     assert await waits.round() == 15
 
 
+@on_one_engine
 async def test_an_unexpected_error_does_not_end_the_process(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,8 @@ from rowlock import (
     Rowlock,
     fixed,
 )
+from support.each import each
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import (
     in_state,
     row_of,
@@ -22,6 +24,7 @@ from support.tasks.contract import (
 )
 
 
+@on_one_engine
 async def test_the_context_says_who_and_which_run(app: Rowlock) -> None:
     seen: list[tuple[Any, ...]] = []
 
@@ -42,6 +45,7 @@ async def test_the_context_says_who_and_which_run(app: Rowlock) -> None:
     assert [s[4] for s in seen] == [False] * 3
 
 
+@on_one_engine
 async def test_the_context_log_carries_the_job(app: Rowlock, caplog: pytest.LogCaptureFixture) -> None:
     @app.task("noisy")
     async def work(ctx: Context) -> None:
@@ -55,6 +59,7 @@ async def test_the_context_log_carries_the_job(app: Rowlock, caplog: pytest.LogC
     assert record.job_id == job.id  # type: ignore[attr-defined]
 
 
+@on_one_engine
 async def test_a_handler_enqueues_through_its_context(app: Rowlock) -> None:
     @app.task("child")
     async def child(n: int) -> int:
@@ -71,6 +76,7 @@ async def test_a_handler_enqueues_through_its_context(app: Rowlock) -> None:
         assert [await (await app.job(job_id)).wait(timeout=10) for job_id in ids] == [2, 12]
 
 
+@on_one_engine
 async def test_resources_are_opened_once_and_closed_once(app: Rowlock) -> None:
     events: list[str] = []
 
@@ -95,6 +101,7 @@ async def test_resources_are_opened_once_and_closed_once(app: Rowlock) -> None:
     assert events == ["open", "close"]
 
 
+@on_one_engine
 async def test_resources_that_cannot_be_opened_stop_the_worker_from_starting(app: Rowlock) -> None:
     @app.lifespan
     async def resources() -> Any:
@@ -112,6 +119,7 @@ async def test_resources_that_cannot_be_opened_stop_the_worker_from_starting(app
     assert (await app.job(job.id)).state == "queued"
 
 
+@on_one_engine
 async def test_middleware_wraps_an_attempt_first_one_outermost(app: Rowlock) -> None:
     events: list[str] = []
 
@@ -141,6 +149,7 @@ async def test_middleware_wraps_an_attempt_first_one_outermost(app: Rowlock) -> 
     assert events == ["outer in", f"inner in {job.id}", "work", "inner out", "outer out"]
 
 
+@on_one_engine
 async def test_middleware_may_stop_an_attempt_and_its_errors_are_the_attempts(app: Rowlock) -> None:
     ran: list[int] = []
 
@@ -162,6 +171,7 @@ async def test_middleware_may_stop_an_attempt_and_its_errors_are_the_attempts(ap
     assert (await row_of(app, job.id))["error_code"] == "FORBIDDEN"
 
 
+@on_one_engine
 async def test_middleware_wraps_thread_tasks_too(app: Rowlock) -> None:
     events: list[str] = []
 
@@ -181,6 +191,7 @@ async def test_middleware_wraps_thread_tasks_too(app: Rowlock) -> None:
     assert events == ["in", "out"]
 
 
+@on_one_engine
 async def test_the_error_hook_sees_each_failed_attempt_and_cannot_harm_it(app: Rowlock) -> None:
     seen: list[tuple[str, int, str]] = []
 
@@ -206,14 +217,10 @@ async def test_the_error_hook_sees_each_failed_attempt_and_cannot_harm_it(app: R
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-@pytest.mark.parametrize("kind", ["permanent", "retry", "timeout", "thread", "result"])
-async def test_the_error_hook_sees_every_kind_of_failure(app: Rowlock, kind: str) -> None:
+@each("kind", ["permanent", "retry", "timeout", "thread", "result"])
+async def test_the_error_hook_sees_every_kind_of_failure(app_url: str, kind: str) -> None:
     """S0.29 wants every job failure captured: also those that the handler raised on purpose, and timeouts."""
     seen: list[str] = []
-
-    @app.on_error
-    def report(ctx: Context, error: BaseException) -> None:
-        seen.append(ctx.job_id)
 
     async def permanent() -> None:
         raise Permanent("no")
@@ -231,33 +238,20 @@ async def test_the_error_hook_sees_every_kind_of_failure(app: Rowlock, kind: str
         return object()
 
     bodies = {"permanent": permanent, "retry": retry, "timeout": timeout, "thread": thread, "result": result}
-    work = app.task(kind, max_attempts=1, timeout=0.1 if kind == "timeout" else None)(bodies[kind])
-    async with working(app):
-        job = await work.enqueue()
-        await in_state(app, job.id, "dead")
+    async with Rowlock(app_url) as app:
+        app.on_error(lambda ctx, error: seen.append(ctx.job_id))
+        work = app.task(kind, max_attempts=1, timeout=0.1 if kind == "timeout" else None)(bodies[kind])
+        async with working(app):
+            job = await work.enqueue()
+            await in_state(app, job.id, "dead")
     assert seen == [job.id]
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-async def test_an_async_error_hook_is_awaited_or_refused(app: Rowlock) -> None:
-    seen: list[str] = []
+def test_an_async_error_hook_is_refused_when_it_is_registered() -> None:
+    async def report(ctx: Context, error: BaseException) -> None: ...
 
-    async def report(ctx: Context, error: BaseException) -> None:
-        seen.append(ctx.job_id)
-
-    try:
-        app.on_error(report)
-    except InvalidArguments:
-        return
-
-    @app.task(max_attempts=1)
-    async def fail() -> None:
-        raise ValueError("bad")
-
-    async with working(app):
-        job = await fail.enqueue()
-        await in_state(app, job.id, "dead")
-    assert seen == [job.id], "the hook was taken, and never ran"
+    with pytest.raises(InvalidArguments, match="must be a plain function"):
+        Rowlock("sqlite:///unused.db").on_error(report)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

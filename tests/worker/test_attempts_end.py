@@ -16,6 +16,8 @@ from rowlock.client.context import loose_context
 from rowlock.core.outcome import Failed
 from rowlock.store.engine.ids import new_id
 from rowlock.worker.attempt.attempt import LiveAttempt
+from support.each import each
+from support.rigs.worker import on_one_engine
 from support.sql import hostile
 from support.sql.refusals import refused
 from support.tasks.contract import attempts_of, count_jobs, execute, fetch, in_state, row_of, until, working
@@ -48,11 +50,10 @@ def meeting(app: Rowlock) -> Any:
     return together
 
 
-@pytest.mark.parametrize("seed", [1])
 async def test_five_hundred_hostile_attempts_all_end_and_no_slot_is_lost(
-    app: Rowlock, seed: int, caplog: pytest.LogCaptureFixture
+    app: Rowlock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(1)
 
     @app.on_error
     def hook(ctx: Context, error: BaseException) -> Any:
@@ -109,7 +110,7 @@ async def test_five_hundred_hostile_attempts_all_end_and_no_slot_is_lost(
         return {"source": source, "on_dead": chance.choice([None, after]), "rules": rules, "max_attempts": 1}
 
     tasks = [app.task(f"hostile-{n}", **options())(fail if n % 3 == 0 else fail_async) for n in range(12)]
-    together, count = meeting(app), 600
+    together, count = meeting(app), 500
     caplog.set_level(logging.ERROR, "rowlock.worker")
     async with working(app, pool_size=SLOTS, heartbeat_seconds=15, lease_seconds=60) as pool:
         for n in range(count):
@@ -167,11 +168,14 @@ NOT_UNDERSTOOD: dict[str, Callable[[], BaseException]] = {
 }
 
 
-@pytest.mark.parametrize("kind", NOT_UNDERSTOOD)
+@on_one_engine
+@each("kind", NOT_UNDERSTOOD)
 async def test_a_failure_that_cannot_be_understood_is_an_internal_one_and_uses_a_try(
     app: Rowlock, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @app.task(max_attempts=2, source="api:odd", backoff=fixed(3600))
+    caplog.clear()
+
+    @app.task(kind, max_attempts=2, source="api:odd", backoff=fixed(3600))
     async def work() -> None:
         raise NOT_UNDERSTOOD[kind]()
 
@@ -187,28 +191,31 @@ async def test_a_failure_that_cannot_be_understood_is_an_internal_one_and_uses_a
     assert "in work" in told, "the handler's own traceback is missing"
 
 
-@pytest.mark.parametrize("raised", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit, RuntimeError])
+@on_one_engine
+@each("raised", [asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit, RuntimeError])
 async def test_whatever_an_error_hook_raises_the_outcome_is_the_attempts(
-    app: Rowlock, raised: type[BaseException], caplog: pytest.LogCaptureFixture
+    app_url: str, raised: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.clear()
     seen: list[str] = []
+    async with Rowlock(app_url) as app:
 
-    @app.on_error
-    def broken(ctx: Context, error: BaseException) -> None:
-        raise raised("the hook's own")
+        @app.on_error
+        def broken(ctx: Context, error: BaseException) -> None:
+            raise raised("the hook's own")
 
-    @app.on_error
-    def fine(ctx: Context, error: BaseException) -> None:
-        seen.append(str(error))
+        @app.on_error
+        def fine(ctx: Context, error: BaseException) -> None:
+            seen.append(str(error))
 
-    @app.task(max_attempts=1)
-    async def work() -> None:
-        raise ValueError("mine")
+        @app.task(max_attempts=1)
+        async def work() -> None:
+            raise ValueError("mine")
 
-    async with working(app, pool_size=1):
-        job = await work.enqueue()
-        await in_state(app, job.id, "dead")
-    assert await attempts_of(app, job.id) == [(1, "failed", "ValueError")]
+        async with working(app, pool_size=1):
+            job = await work.enqueue()
+            await in_state(app, job.id, "dead")
+        assert await attempts_of(app, job.id) == [(1, "failed", "ValueError")]
     assert seen == ["mine"], "the other hook was not told"
     (told,) = [record.getMessage() for record in caplog.records if "error hook" in record.getMessage()]
     assert "in broken" in told
@@ -232,23 +239,25 @@ async def test_an_error_hook_that_turns_out_to_be_async_is_named_in_the_log(
     assert any("must be a plain function" in record.getMessage() for record in caplog.records)
 
 
-@pytest.mark.parametrize(
-    "stored",
+@each(
+    "number, stored",
     [
-        '{"kind": "exponential", "base": 10, "cap": 86400, "factor": 1e200}',
-        '{"kind": "fixed", "base": 1e300, "cap": 1e300}',
-        '{"kind": "fixed", "base": -1e300, "cap": 5}',
-        '{"kind": 7, "base": {}, "cap": []}',
-        "[]",
-        '"soon"',
+        (1, '{"kind": "exponential", "base": 10, "cap": 86400, "factor": 1e200}'),
+        (2, '{"kind": "fixed", "base": 1e300, "cap": 1e300}'),
+        (3, '{"kind": "fixed", "base": -1e300, "cap": 5}'),
+        (4, '{"kind": 7, "base": {}, "cap": []}'),
+        (5, "[]"),
+        (6, '"soon"'),
     ],
 )
-async def test_a_backoff_that_another_program_stored_never_keeps_a_job_from_ending(app: Rowlock, stored: str) -> None:
-    @app.task(max_attempts=4)
+async def test_a_backoff_that_another_program_stored_never_keeps_a_job_from_ending(
+    app: Rowlock, number: int, stored: str
+) -> None:
+    @app.task(f"work-{number}", max_attempts=4)
     async def work() -> None:
         raise ValueError("again")
 
-    async with working(app, pool_size=1, poll_interval_seconds=0.2):  # nothing tells it about our UPDATE
+    async with working(app, pool_size=1, poll_interval_seconds=0.05):  # nothing tells it about our UPDATE
         job = await work.using(delay=3600).enqueue()
         await execute(app, "UPDATE {t}jobs_live SET backoff = $2 WHERE id = $1", job.id, stored)
         for tries in range(1, 5):
@@ -283,32 +292,34 @@ async def test_a_job_whose_stored_follow_up_cannot_be_understood_ends_as_it_did_
     assert any(job.id in text and "follow-up that cannot be understood" in text for text in caplog.messages)
 
 
-@pytest.mark.parametrize("fails", [True, False])
+@each("fails", [True, False])
 async def test_a_job_whose_follow_up_the_database_refuses_ends_dead_without_it_and_says_so(
     app: Rowlock, database: str, fails: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It must not stay running for ever. An operator sees it among the dead jobs and can retry it."""
+    caplog.clear()
+    name = f"after-{fails}"
 
-    @app.task
+    @app.task(name)
     async def after(finished: dict[str, Any]) -> None: ...
 
-    @app.task(max_attempts=1, on_success=after, on_dead=after)
+    @app.task(f"work-{fails}", max_attempts=1, on_success=after, on_dead=after)
     async def work() -> None:
         if fails:
             raise ValueError("no")
 
-    with refused(database, "jobs_live", "task", "after"):
+    with refused(database, "jobs_live", "task", name):
         async with working(app, pool_size=1):
             job = await work.enqueue()
             await in_state(app, job.id, "dead")
     assert (await row_of(app, job.id))["error_code"] == "UNSTORABLE"
-    assert await count_jobs(app, "after") == 0
+    assert await count_jobs(app, name) == 0
     assert any(text == f"job {job.id} ends without its follow-up" for text in caplog.messages)
     if not fails:
         assert await app.retry(job.id)
         async with working(app, pool_size=1):
             await in_state(app, job.id, "succeeded")
-        assert await count_jobs(app, "after") == 1
+        assert await count_jobs(app, name) == 1
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -380,9 +391,9 @@ async def test_an_end_that_nothing_can_be_decided_from_is_an_internal_failure(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # PostgreSQL's columns hold numbers alone
-@pytest.mark.parametrize("column", ["max_attempts", "releases"])
+@each("column", ["max_attempts", "releases"])
 async def test_a_job_whose_row_no_rule_can_be_applied_to_ends_dead(app: Rowlock, column: str) -> None:
-    @app.task
+    @app.task(column)
     async def work() -> None:
         raise ValueError("again")
 
@@ -394,7 +405,7 @@ async def test_a_job_whose_row_no_rule_can_be_applied_to_ends_dead(app: Rowlock,
     assert (await app.job(job.id)).error_code == "INTERNAL"
 
 
-@pytest.mark.parametrize("timeout", [float("nan"), float("inf"), -1.0, 0.0])
+@each("timeout", [float("nan"), float("inf"), -1.0, 0.0])
 def test_a_timeout_that_is_none_is_no_timeout(timeout: float) -> None:
     """One that is no number would break the order of all timers of the event loop."""
     job = loose_context("t")._job

@@ -8,6 +8,8 @@ import pytest
 
 from rowlock import Context, Permanent, Retry, Rowlock, Snooze, fixed
 from rowlock.store import Store, batches
+from support.each import each
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import rows_of, until, working
 
 
@@ -65,6 +67,7 @@ async def test_two_hundred_jobs_of_which_some_fail_end_as_one_batch(app: Rowlock
     )
 
 
+@on_one_engine
 async def test_an_on_end_may_take_no_argument(app: Rowlock) -> None:
     ended = asyncio.Event()
 
@@ -85,22 +88,22 @@ async def test_an_on_end_may_take_no_argument(app: Rowlock) -> None:
         assert follow_up.args == {}
 
 
-@pytest.mark.parametrize("how", ["plain", "transaction", "source", "key", "on_success", "dead", "thread"])
+@each("how", ["plain", "transaction", "source", "key", "on_success", "dead", "thread"])
 async def test_whatever_way_the_last_job_ends_the_worker_ends_the_batch(app: Rowlock, how: str) -> None:
     """And not the sweeper, which does not run here."""
 
-    @app.task
+    @app.task(f"after {how}")
     async def after(finished: dict[str, Any]) -> None: ...
 
     options: dict[str, Any] = {"on_success": after} if how == "on_success" else {}
     if how == "thread":
 
-        @app.task("work")
+        @app.task(how)
         def in_thread() -> None: ...
 
     else:
 
-        @app.task("work", **options)
+        @app.task(how, **options)
         async def work(ctx: Context) -> None:
             if how == "dead":
                 raise Permanent("no")
@@ -111,11 +114,12 @@ async def test_whatever_way_the_last_job_ends_the_worker_ends_the_batch(app: Row
     using = {"source": {"source": "api:x"}, "key": {"key": "k"}}.get(how, {})
     async with working(app, sweep_seconds=3600):
         async with app.batch("b") as batch:
-            await app.get_task("work").using(batch=batch, **using).enqueue()
+            await app.get_task(how).using(batch=batch, **using).enqueue()
         row = await batch.wait(timeout=10)
     assert (row.state, row.processed) == ("failed" if how == "dead" else "succeeded", 1)
 
 
+@on_one_engine
 async def test_cancelling_a_batch_stops_what_runs(app: Rowlock) -> None:
     started = 0
 
@@ -136,6 +140,7 @@ async def test_cancelling_a_batch_stops_what_runs(app: Rowlock) -> None:
     assert started == 2
 
 
+@on_one_engine
 async def test_a_batch_may_grow_from_within_while_it_runs(app: Rowlock) -> None:
     """A crawl: each page adds the pages that it names, until there are none."""
 
@@ -188,6 +193,7 @@ class TestOnPostgres:
             assert (await batch.wait(timeout=10)).total == 3
 
 
+@on_one_engine
 async def test_a_worker_that_stops_ends_the_batch_whose_last_job_settled_itself(
     app: Rowlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,8 @@ from rowlock import (
     fixed,
 )
 from rowlock.store.jobs.leases import reclaim
-from support.tasks.contract import attempts_of, row_of, working
+from support.rigs.worker import on_one_engine
+from support.tasks.contract import attempts_of, row_of, settings_for, until, working
 
 
 async def test_a_job_claimed_by_hand_by_five_programs_has_one_lease_and_completes_under_it(app: Rowlock) -> None:
@@ -90,11 +91,11 @@ async def test_permanent_is_dead_at_once_and_its_follow_up_comes(app: Rowlock) -
         await lease.release(-1)
     assert await lease.fail("never \x00 \ud800", permanent=True) is State.DEAD  # text that no database takes as it is
     async with working(app):
-        while not told:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(told))
     assert told == [job.id]
 
 
+@on_one_engine
 async def test_a_lease_claimed_by_hand_and_released_uses_up_no_try(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def note() -> None: ...
@@ -138,6 +139,7 @@ async def test_the_last_job_of_a_batch_ends_it(app: Rowlock) -> None:
     assert (await app.find_batch(batch.id)).state == "succeeded"
 
 
+@on_one_engine
 async def test_app_claim_refuses_jobs_that_cannot_be_claimed_by_hand(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -188,20 +190,29 @@ async def test_a_lease_runs_its_task_as_a_worker_would(app: Rowlock) -> None:
     assert (await app.stats()).workers == 0, "it has signed off"
 
 
-async def test_a_lease_that_runs_is_kept_while_others_look_for_dead_workers(app: Rowlock) -> None:
-    @app.task(max_attempts=1)
-    async def note() -> int:
-        await asyncio.sleep(8)
-        return 1
+async def test_a_lease_that_runs_is_renewed_for_as_long_as_its_task_takes(app_url: str) -> None:
+    async with Rowlock(settings=settings_for(app_url, heartbeat_seconds=0.3)) as app:
+        go = asyncio.Event()
 
-    job = await note.enqueue()
-    lease = await app.claim(job.id, lease_seconds=6)  # longer than a busy machine stands still
-    assert lease is not None
-    async with working(app, lease_seconds=0.5, heartbeat_seconds=0.1, sweep_seconds=0.05):
-        assert await lease.run() is State.SUCCEEDED
-    assert (await job.refresh()).losses == 0
+        @app.task(max_attempts=1)
+        async def note() -> None:
+            await go.wait()
+
+        job = await note.enqueue()
+        lease = await app.claim(job.id, lease_seconds=60)
+        assert lease is not None
+        first = (await row_of(app, job.id))["lease_expires_at"]
+        running = asyncio.ensure_future(lease.run())
+
+        async def renewed() -> bool:
+            return bool(((await row_of(app, job.id))["lease_expires_at"] - first).total_seconds() > 1.0)
+
+        await until(renewed)  # by several beats
+        go.set()
+        assert await running is State.SUCCEEDED
 
 
+@on_one_engine
 async def test_a_lease_whose_run_is_cancelled_gives_its_job_back_unharmed(app: Rowlock) -> None:
     started = asyncio.Event()
 
@@ -221,6 +232,7 @@ async def test_a_lease_whose_run_is_cancelled_gives_its_job_back_unharmed(app: R
     assert ((await job.refresh()).state, job.record.releases) == (State.QUEUED, 1)
 
 
+@on_one_engine
 async def test_a_lease_for_a_task_that_this_program_does_not_have_says_so(app: Rowlock, app_url: str) -> None:
     async with Rowlock(app_url) as other:
 
@@ -235,6 +247,7 @@ async def test_a_lease_for_a_task_that_this_program_does_not_have_says_so(app: R
     assert ((await job.refresh()).state, job.record.releases) == (State.QUEUED, 1)
 
 
+@on_one_engine
 async def test_a_lease_that_was_lost_runs_nothing_and_says_so(app_url: str) -> None:
     clock, ran = FakeClock(), list[int]()
     async with Rowlock(app_url, clock=clock) as app:
@@ -258,6 +271,7 @@ async def test_a_lease_that_was_lost_runs_nothing_and_says_so(app_url: str) -> N
         assert (await app.job(job.id)).result == "by another"
 
 
+@on_one_engine
 async def test_a_lease_whose_worker_cannot_start_is_as_it_was(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -276,6 +290,7 @@ async def test_a_lease_whose_worker_cannot_start_is_as_it_was(app: Rowlock) -> N
     assert await lease.release() is State.QUEUED
 
 
+@on_one_engine
 async def test_a_lease_is_not_run_inside_of_a_transaction(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...

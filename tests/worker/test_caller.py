@@ -13,6 +13,7 @@ from rowlock.store.jobs import claim
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.attempt.classify import ArgumentsMisfit, InvalidResult, Overran
 from rowlock.worker.attempt.executor import Invoker
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import count_jobs, execute, row_of
 
 LIMIT = 30.0
@@ -55,6 +56,7 @@ def called(app: Rowlock) -> Called:
     return Called(app)
 
 
+@on_one_engine
 async def test_the_function_gets_its_arguments_and_what_it_returns_is_the_result(app: Rowlock, called: Called) -> None:
     @app.task
     async def add(a: int, b: int = 1) -> int:
@@ -68,6 +70,7 @@ async def test_the_function_gets_its_arguments_and_what_it_returns_is_the_result
     assert called.blocking == []
 
 
+@on_one_engine
 async def test_a_function_that_is_not_async_is_called_where_it_blocks_nobody(app: Rowlock, called: Called) -> None:
     inside = contextvars.ContextVar("inside", default="nobody")
 
@@ -84,6 +87,7 @@ async def test_a_function_that_is_not_async_is_called_where_it_blocks_nobody(app
     assert len(called.blocking) == 1
 
 
+@on_one_engine
 async def test_stored_arguments_that_do_not_fit_are_refused_before_the_call(app: Rowlock, called: Called) -> None:
     ran: list[int] = []
 
@@ -99,6 +103,7 @@ async def test_stored_arguments_that_do_not_fit_are_refused_before_the_call(app:
     assert ran == []
 
 
+@on_one_engine
 async def test_a_result_that_is_no_json_is_refused_after_the_call(app: Rowlock, called: Called) -> None:
     @app.task
     async def work() -> Any:
@@ -108,6 +113,7 @@ async def test_a_result_that_is_no_json_is_refused_after_the_call(app: Rowlock, 
         await called.run(work)
 
 
+@on_one_engine
 async def test_middlewares_stand_around_the_call_in_their_order(app: Rowlock, called: Called) -> None:
     seen: list[str] = []
 
@@ -131,6 +137,7 @@ async def test_middlewares_stand_around_the_call_in_their_order(app: Rowlock, ca
     assert seen == ["into first", "into second", "work", "out of second", "out of first"]
 
 
+@on_one_engine
 async def test_a_handler_over_its_time_is_cancelled_also_if_it_swallows_that(app: Rowlock, called: Called) -> None:
     begun: list[str] = []
 
@@ -151,6 +158,7 @@ async def test_a_handler_over_its_time_is_cancelled_also_if_it_swallows_that(app
     assert called.stopped == [], "both have ended by themselves"
 
 
+@on_one_engine
 async def test_a_time_limit_of_the_handlers_own_is_not_taken_for_the_timeout_of_its_task(
     app: Rowlock, called: Called
 ) -> None:

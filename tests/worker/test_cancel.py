@@ -14,6 +14,8 @@ from rowlock import (
     Rowlock,
     fixed,
 )
+from support.each import each
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import (
     attempts_of,
     in_state,
@@ -23,6 +25,7 @@ from support.tasks.contract import (
 )
 
 
+@on_one_engine
 async def test_cancel_of_a_queued_job_is_final_at_once(app: Rowlock) -> None:
     ran = []
 
@@ -64,12 +67,13 @@ async def test_cancel_of_a_running_job_reaches_the_handler(app: Rowlock, app_url
     assert (row["state"], row["result"], row["lease_token"]) == ("cancelled", None, None)
 
 
-@pytest.mark.parametrize("way", ["returns", "raises"])
+@on_one_engine
+@each("way", ["returns", "raises"])
 async def test_a_thread_sees_a_cancel_in_should_stop_and_ends_cancelled(app: Rowlock, way: str) -> None:
     """It cannot be killed, only asked. What it does when it has stopped early is neither a result nor a failure."""
     entered = threading.Event()
 
-    @app.task
+    @app.task(way)
     def work(ctx: Context) -> str:
         entered.set()
         deadline = time.monotonic() + 20
@@ -90,6 +94,7 @@ async def test_a_thread_sees_a_cancel_in_should_stop_and_ends_cancelled(app: Row
     assert (row["state"], row["result"], row["attempt"]) == ("cancelled", None, 1)
 
 
+@on_one_engine
 async def test_a_cancelled_job_is_not_tried_again_when_its_handler_fails_on_the_way_out(app: Rowlock) -> None:
     entered = asyncio.Event()
 
@@ -111,6 +116,7 @@ async def test_a_cancelled_job_is_not_tried_again_when_its_handler_fails_on_the_
     assert (await row_of(app, job.id))["attempt"] == 1
 
 
+@on_one_engine
 async def test_a_job_that_waits_for_its_retry_is_cancelled_at_once(app: Rowlock) -> None:
     @app.task(backoff=fixed(hours=1))
     async def fail() -> None:
@@ -124,6 +130,7 @@ async def test_a_job_that_waits_for_its_retry_is_cancelled_at_once(app: Rowlock)
         assert (await app.job(job.id)).state == "cancelled"
 
 
+@on_one_engine
 async def test_cancel_of_a_finished_or_unknown_job_says_so(app: Rowlock) -> None:
     @app.task
     async def work() -> int:
@@ -140,6 +147,7 @@ async def test_cancel_of_a_finished_or_unknown_job_says_so(app: Rowlock) -> None
         await app.cancel(unknown)
 
 
+@on_one_engine
 async def test_an_operators_retry_keeps_id_and_attempt_and_raises_the_maximum(app: Rowlock) -> None:
     well = False
 
@@ -163,6 +171,7 @@ async def test_an_operators_retry_keeps_id_and_attempt_and_raises_the_maximum(ap
     assert [a[0] for a in await attempts_of(app, job.id)] == [1, 2], "history is kept"
 
 
+@on_one_engine
 async def test_a_cancelled_job_may_be_retried_and_a_succeeded_one_not(app: Rowlock) -> None:
     @app.task
     async def work() -> int:
@@ -180,6 +189,7 @@ async def test_a_cancelled_job_may_be_retried_and_a_succeeded_one_not(app: Rowlo
         await app.retry("018f0000-0000-7000-8000-00000000ffff")
 
 
+@on_one_engine
 async def test_the_fence_grows_also_after_an_operators_retry(app: Rowlock) -> None:
     fences: list[int] = []
 

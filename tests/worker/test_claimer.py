@@ -24,9 +24,10 @@ from rowlock.worker import claimer
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.registration import Registration
+from support.each import each
 from support.races.disk import disk
 from support.rigs.rig import Rig
-from support.rigs.worker import new_plan
+from support.rigs.worker import new_plan, on_one_engine
 
 WAIT = 30.0  # seconds; a correct claimer needs milliseconds
 WORKER = "worker-1"
@@ -81,17 +82,20 @@ async def test_ready_jobs_are_claimed_for_the_free_slots_and_no_more(rig: Rig, f
     assert await filling.claimed_rows() == set(ids[:10])
 
 
-@pytest.mark.parametrize(("jobs", "begun"), [(3, [3]), (25, [])], ids=["the-last-jobs", "more-are-ready"])
+@on_one_engine
+@each("jobs, begun", [(3, [3]), (25, [])], ids=["the last jobs", "more are ready"], afresh=True)
 async def test_handlers_begin_before_the_next_round_unless_more_jobs_are_ready(
-    rig: Rig, filling: Filling, monkeypatch: pytest.MonkeyPatch, jobs: int, begun: list[int]
+    rig: Rig, jobs: int, begun: list[int]
 ) -> None:
+    filling = Filling(rig)
+    await filling.registration.write(rig.store)
     started, ran = filling.start, list[int]()
 
     def start(claimed: list[Claimed], sent: float) -> None:
         started(claimed, sent)
         asyncio.get_running_loop().call_soon(ran.append, len(claimed))  # as an attempt begins: in a task of its own
 
-    monkeypatch.setattr(filling.claimer, "start", start)
+    filling.claimer.start = start
     await rig.enqueue_many(jobs)
     await filling.until(lambda: bool(filling.slots.held))
     assert ran == begun
@@ -107,6 +111,7 @@ async def test_a_delayed_job_that_is_due_is_promoted_and_claimed(rig: Rig, filli
     assert await filling.claimed_rows() == {job_id}
 
 
+@on_one_engine
 async def test_nothing_is_claimed_while_an_attempt_runs_alone(rig: Rig, filling: Filling) -> None:
     await rig.enqueue_many(3)
     with filling.claimer.paused(), filling.claimer.paused():
@@ -116,6 +121,7 @@ async def test_nothing_is_claimed_while_an_attempt_runs_alone(rig: Rig, filling:
     await filling.until(lambda: len(filling.slots.held) == 3)
 
 
+@on_one_engine
 async def test_a_closed_claimer_claims_nothing(rig: Rig, filling: Filling) -> None:
     await rig.enqueue_many(3)
     filling.claimer.close()
@@ -146,6 +152,7 @@ async def test_a_worker_whose_row_is_new_announces_again_that_it_is_idle(rig: Ri
     assert await filling.announced_idle() == [True]
 
 
+@on_one_engine
 async def test_a_wake_up_ends_the_sleep_of_an_idle_claimer(rig: Rig, filling: Filling) -> None:
     rounds = asyncio.create_task(filling.until(lambda: len(filling.slots.held) == 1))
     async with asyncio.timeout(WAIT):

@@ -21,6 +21,7 @@ from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim
 from rowlock.store.schedules import fire, schedules
 from support.rigs.dispatching import Time, by_hand, count_statements, live, of_one_schedule, rounds
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import attempts_of, fetch, rows_of, until, working
 
 MANY = 10_000
@@ -120,6 +121,7 @@ async def test_schedules_of_code_config_and_run_time_fire_from_one_dispatcher(da
         ]  # fmt: skip
 
 
+@on_one_engine
 async def test_a_schedule_whose_name_another_place_has_is_refused_and_the_others_fire(
     still: Rowlock, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,6 +219,7 @@ async def test_on_sqlite_ticks_are_fired_in_small_batches_with_rests_between(
         assert (dispatcher.fired, delay > 0) == ((20, True) if engine == "sqlite" else (60, False))
 
 
+@on_one_engine
 async def test_what_a_dispatcher_cannot_read_is_told_once_and_costs_no_more_looks(
     database: str, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -320,6 +323,7 @@ async def test_a_schedule_that_could_not_be_fired_is_tried_again_after_a_minute(
     assert (await still.schedules.get("late")).problem is None
 
 
+@on_one_engine
 async def test_a_schedule_of_the_config_has_the_options_that_the_tasks_worker_stored(
     database: str, caplog: pytest.LogCaptureFixture
 ) -> None:

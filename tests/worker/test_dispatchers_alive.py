@@ -14,6 +14,7 @@ from rowlock.core.errors import StoreUnavailable
 from rowlock.core.times import FakeClock
 from rowlock.store.schedules import dispatchers
 from support.rigs.dispatching import Time, by_hand, live, of_one_schedule
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import fetch
 
 
@@ -135,6 +136,7 @@ async def test_a_retired_schedule_is_back_with_an_older_process_that_has_it(
         assert "schedule 'a' of the code is back from retirement" in caplog.text
 
 
+@on_one_engine
 async def test_a_sign_of_life_that_failed_is_made_good_in_the_next_round(
     database: str, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +153,7 @@ async def test_a_sign_of_life_that_failed_is_made_good_in_the_next_round(
         assert await (await dispatcher.app.store()).run(dispatchers.seen(dispatcher.id, 60)), "it was believed gone"
 
 
+@on_one_engine
 async def test_declaring_again_that_failed_half_way_is_made_good_in_the_next_round(
     database: str, time: Time, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +175,7 @@ async def unavailable(op: Any) -> Any:
     raise StoreUnavailable("the database is away")
 
 
+@on_one_engine
 async def test_a_dispatcher_stops_also_when_the_database_is_away(
     app: Rowlock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -10,6 +10,7 @@ from rowlock.store import workers
 from rowlock.store.workers import StopHow
 from rowlock.worker import lifecycle
 from rowlock.worker.lifecycle import Stopper
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import attempts_of, in_state, until
 
 BEAT: dict[str, Any] = {"heartbeat_seconds": 0.1, "lease_seconds": 30, "shutdown_timeout_seconds": 0.2}
@@ -69,6 +70,7 @@ async def test_a_worker_told_to_stop_gives_back_what_runs_and_uses_up_no_try(app
     assert await attempts_of(app, running.id) == [(1, "released", None)]
 
 
+@on_one_engine
 async def test_a_signal_during_a_drain_ends_it_within_the_usual_time_limit(app: Rowlock, wait: Any) -> None:
     stopper = Stopper()
     pool = WorkerPool(app, **BEAT)

@@ -13,6 +13,7 @@ from rowlock.core.job import Claimed
 from rowlock.store.engine.clock import boottime
 from rowlock.store.engine.ids import new_token
 from rowlock.store.jobs import claim
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import attempts_of, fetch, in_state, row_of, until
 
 
@@ -36,6 +37,7 @@ async def put(app: Rowlock, pool: WorkerPool, *job_ids: str) -> list[Claimed]:
     return jobs
 
 
+@on_one_engine
 async def test_attempts_start_in_the_order_of_their_claim_and_never_more_than_there_are_slots(app: Rowlock) -> None:
     started: list[int] = []
     at_once, most, gate = 0, 0, asyncio.Event()
@@ -61,6 +63,7 @@ async def test_attempts_start_in_the_order_of_their_claim_and_never_more_than_th
     assert (started, most) == ([0, 1, 2, 3, 4], 2)
 
 
+@on_one_engine
 async def test_a_slot_is_free_before_the_outcome_of_its_attempt_is_written(
     app: Rowlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +96,7 @@ async def test_a_slot_is_free_before_the_outcome_of_its_attempt_is_written(
     assert kept is None, "its task and context are kept, for the garbage collector to walk over"
 
 
+@on_one_engine
 async def test_a_job_that_is_cancelled_while_it_waits_for_a_slot_is_never_started(app: Rowlock) -> None:
     ran: list[str] = []
     gate = asyncio.Event()
@@ -114,6 +118,7 @@ async def test_a_job_that_is_cancelled_while_it_waits_for_a_slot_is_never_starte
     assert ran == [first, third]
 
 
+@on_one_engine
 async def test_an_attempt_that_hears_of_its_lost_lease_is_counted_once_and_settles_nothing(app: Rowlock) -> None:
     @app.task
     async def work(ctx: Context) -> None:
@@ -128,6 +133,7 @@ async def test_an_attempt_that_hears_of_its_lost_lease_is_counted_once_and_settl
         assert await attempts_of(app, job.id) == []
 
 
+@on_one_engine
 async def test_an_attempt_that_was_told_of_its_lost_lease_has_written_nothing_and_is_not_counted(
     app: Rowlock,
 ) -> None:
@@ -147,6 +153,7 @@ async def test_an_attempt_that_was_told_of_its_lost_lease_has_written_nothing_an
         assert (pool.running, pool.stale_refused) == ({}, 0)
 
 
+@on_one_engine
 async def test_a_batch_begins_with_its_first_attempt_and_is_written_once(
     app: Rowlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +186,7 @@ def refuse(value: str) -> str:
     return value
 
 
+@on_one_engine
 async def test_an_argument_validator_that_speaks_of_json_does_not_make_an_invalid_result(app: Rowlock) -> None:
     """What an error says is never read: only its type counts."""
     allowed = True

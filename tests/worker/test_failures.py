@@ -15,6 +15,8 @@ from rowlock import (
     exponential,
     fixed,
 )
+from support.each import each
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import (
     attempts_of,
     count_jobs,
@@ -53,6 +55,7 @@ async def test_a_failing_job_waits_longer_each_time_and_is_dead_at_the_end(app: 
     assert [(n, outcome) for n, outcome, _ in await attempts_of(app, job.id)] == [(n, "failed") for n in (1, 2, 3, 4)]
 
 
+@on_one_engine
 async def test_permanent_is_dead_at_once_with_its_code(app: Rowlock) -> None:
     @app.task(max_attempts=5)
     async def refuse() -> None:
@@ -68,6 +71,7 @@ async def test_permanent_is_dead_at_once_with_its_code(app: Rowlock) -> None:
     assert "robots.txt says no" in row["error_message"]
 
 
+@on_one_engine
 async def test_retry_after_sets_the_time_of_the_next_try(app: Rowlock, app_url: str) -> None:
     @app.task(max_attempts=3)
     async def later() -> None:
@@ -86,6 +90,7 @@ async def test_retry_after_sets_the_time_of_the_next_try(app: Rowlock, app_url: 
         assert (await app.job(job.id)).state == "dead", "Retry uses a try"
 
 
+@on_one_engine
 async def test_snooze_uses_no_try(app: Rowlock, app_url: str) -> None:
     calls = []
 
@@ -111,6 +116,7 @@ async def test_snooze_uses_no_try(app: Rowlock, app_url: str) -> None:
     assert calls == [1, 2, 3, 4]
 
 
+@on_one_engine
 async def test_rules_choose_by_exception(app: Rowlock, app_url: str) -> None:
     @app.task(
         max_attempts=3,
@@ -138,6 +144,7 @@ async def test_rules_choose_by_exception(app: Rowlock, app_url: str) -> None:
     assert 10 <= waits["else"] <= 12
 
 
+@on_one_engine
 async def test_a_failure_says_what_and_where(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def fail() -> None:
@@ -153,6 +160,7 @@ async def test_a_failure_says_what_and_where(app: Rowlock) -> None:
     assert "test_failures.py" in seen.error_message, "where it was raised"
 
 
+@on_one_engine
 async def test_a_failing_job_does_not_affect_the_other_jobs(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def work(n: int) -> int:
@@ -169,8 +177,6 @@ async def test_a_failing_job_does_not_affect_the_other_jobs(app: Rowlock) -> Non
 
 
 async def test_after_a_mixed_load_every_job_is_final_and_no_lease_is_held(app: Rowlock) -> None:
-    """After a mixed load every job is final, and no row holds a lease."""
-
     @app.task(max_attempts=2, backoff=fixed(seconds=0.01), timeout=5)
     async def mixed(n: int) -> int:
         if n % 4 == 0:
@@ -187,9 +193,10 @@ async def test_after_a_mixed_load_every_job_is_final_and_no_lease_is_held(app: R
     assert await count_jobs(app) == 100
 
 
-@pytest.mark.parametrize("error", [Permanent("no such page", code="GONE"), SourceError("no such page", code="GONE")])
+@on_one_engine
+@each("error", [Permanent("no such page", code="GONE"), SourceError("no such page", code="GONE")])
 async def test_what_is_raised_on_purpose_is_stored_as_its_message_alone(app: Rowlock, error: Exception) -> None:
-    @app.task(max_attempts=1)
+    @app.task(type(error).__name__, max_attempts=1)
     async def fetch() -> None:
         raise error
 
@@ -201,6 +208,7 @@ async def test_what_is_raised_on_purpose_is_stored_as_its_message_alone(app: Row
     assert (row["error_code"], row["error_message"]) == ("GONE", "no such page")
 
 
+@on_one_engine
 async def test_any_other_error_tells_where_it_was_raised(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def fetch() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from rowlock import Permanent, Retry, Snooze, SourceError
 from rowlock.worker.attempt.classify import Verdict, verdict
+from support.each import each
 
 SOURCE, REFUSAL, NOBODY = Verdict("source"), Verdict("refusal"), Verdict()
 
@@ -77,10 +78,10 @@ def urllib_error(status: int, headers: dict[str, str] | None = None) -> urllib.e
 
 
 ANSWERS = [Httpx.HTTPStatusError, Aiohttp.ClientResponseError, Requests.HTTPError, urllib_error]
-answers = pytest.mark.parametrize("answer", ANSWERS, ids=["httpx", "aiohttp", "requests", "urllib"])
+answers = each("answer", ANSWERS, ids=["httpx", "aiohttp", "requests", "urllib"])
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [
         TimeoutError(),
@@ -110,13 +111,13 @@ def test_timeouts_and_broken_connections_are_the_sources_fault(error: Exception)
 
 
 @answers
-@pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 429])
+@each("status", [500, 502, 503, 504, 599, 429])
 def test_answers_5xx_and_429_are_the_sources_fault(answer: Any, status: int) -> None:
     assert verdict(answer(status)) == SOURCE
 
 
 @answers
-@pytest.mark.parametrize("status", [400, 401, 404, 409, 410, 422])
+@each("status", [400, 401, 404, 409, 410, 422])
 def test_other_4xx_answers_are_not_the_sources_fault(answer: Any, status: int) -> None:
     assert verdict(answer(status)) == NOBODY
 
@@ -126,7 +127,7 @@ def test_forbidden_is_a_refusal(answer: Any) -> None:
     assert verdict(answer(403)) == REFUSAL
 
 
-@pytest.mark.parametrize(
+@each(
     "error",
     [
         ValueError("not a number"),
@@ -156,7 +157,7 @@ def test_handler_bugs_and_cancels_are_nobodys_fault(error: BaseException) -> Non
 
 
 @answers
-@pytest.mark.parametrize("status", [429, 503])
+@each("status", [429, 503])
 def test_retry_after_in_seconds_is_honoured(answer: Any, status: int) -> None:
     assert verdict(answer(status, {"Retry-After": "120"})) == Verdict("source", 120.0)
     assert verdict(answer(status, {"Retry-After": " 7 "})) == Verdict("source", 7.0)
@@ -182,7 +183,7 @@ def test_retry_after_as_a_date_without_its_clock_is_told_by_ours() -> None:
     assert seconds == pytest.approx(3600, abs=60)
 
 
-@pytest.mark.parametrize("bad", ["", "soon", "-5", "1.5e9x", "Mon, 99 Foo 2026", "0"])
+@each("bad", ["", "soon", "-5", "1.5e9x", "Mon, 99 Foo 2026", "0"])
 def test_a_retry_after_that_says_nothing_is_none(bad: str) -> None:
     assert verdict(Httpx.HTTPStatusError(503, {"Retry-After": bad})) == SOURCE
 
@@ -200,8 +201,8 @@ ABSURD = [
 ]
 
 
-@pytest.mark.parametrize("told", ABSURD, ids=range(len(ABSURD)))
-@pytest.mark.parametrize("name", ["Retry-After", "Date"])
+@each("told", ABSURD)
+@each("name", ["Retry-After", "Date"])
 def test_whatever_a_server_writes_into_its_headers_the_verdict_is_a_delay_within_a_day(told: str, name: str) -> None:
     headers = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT", name: told}
     fault, delay = verdict(Httpx.HTTPStatusError(429, headers))
@@ -223,7 +224,7 @@ def test_a_handler_can_blame_the_source_by_source_error_or_retry() -> None:
     assert verdict(Retry(after=60, code="HTTP_502")) == SOURCE, "a delay of the job, not of the source"
 
 
-@pytest.mark.parametrize("code", ["HTTP_403", "ROBOTS", "CAPTCHA"])
+@each("code", ["HTTP_403", "ROBOTS", "CAPTCHA"])
 def test_a_permanent_403_robots_or_captcha_is_a_refusal(code: str) -> None:
     assert verdict(Permanent("go away", code=code)) == REFUSAL
 

@@ -10,6 +10,7 @@ from rowlock import (
     Permanent,
     Rowlock,
 )
+from support.each import each
 from support.tasks.contract import (
     attempts_of,
     row_of,
@@ -44,7 +45,7 @@ HARD = {
 }
 
 
-@pytest.mark.parametrize("place", ["async", "thread"])
+@each("place", ["async", "thread"])
 async def test_every_failure_reaches_an_outcome_soon(app: Rowlock, place: str) -> None:
     """F15: a failure that cannot be stored must not leave a job running; the worker goes on."""
 
@@ -54,9 +55,9 @@ async def test_every_failure_reaches_an_outcome_soon(app: Rowlock, place: str) -
     async def async_body(kind: str) -> None:
         body(kind)
 
-    fail = app.task("fail", max_attempts=1)(body if place == "thread" else async_body)
+    fail = app.task(f"fail {place}", max_attempts=1)(body if place == "thread" else async_body)
 
-    @app.task
+    @app.task(f"fine {place}")
     async def fine() -> str:
         return "fine"
 

@@ -7,6 +7,7 @@ from typing import Any
 from rowlock import Context, Rowlock
 from rowlock.store import batches
 from rowlock.store.read import relatives
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import working
 
 
@@ -73,6 +74,7 @@ async def test_a_batch_made_in_a_handler_names_its_job_and_so_does_its_end(app: 
     assert (await (await app.store()).run(relatives.link(str(batch.end_job)))).task == "report"
 
 
+@on_one_engine
 async def test_jobs_that_a_handler_makes_in_another_app_are_not_its_children(app: Rowlock, tmp_path: Path) -> None:
     async with Rowlock(f"sqlite:///{tmp_path}/other.db") as other:
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from rowlock import ConfigError, Context, Rowlock, WorkerPool
+from support.each import each
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import (
     attempts_of,
     fetch,
@@ -33,6 +35,7 @@ async def test_a_pool_starts_serves_and_stops(app: Rowlock) -> None:
         await late.wait(timeout=0.3)
 
 
+@on_one_engine
 async def test_a_pool_may_be_stopped_twice(app: Rowlock) -> None:
     pool = WorkerPool(app)
     await pool.start()
@@ -42,6 +45,7 @@ async def test_a_pool_may_be_stopped_twice(app: Rowlock) -> None:
     assert (await app.stats()).workers == 0, "it has signed off"
 
 
+@on_one_engine
 async def test_one_round_claims_and_assigns(app: Rowlock) -> None:
     done = asyncio.Event()
 
@@ -74,8 +78,9 @@ def test_settings_have_the_documented_defaults_and_the_keys_of_the_document() ->
         WorkerPool(Rowlock("sqlite:///unused.db"), {"pool_size": 0})
 
 
-@pytest.mark.parametrize("in_thread", [False, True], ids=["async", "thread"])
-async def test_the_pool_size_is_never_exceeded(app: Rowlock, in_thread: bool) -> None:
+@on_one_engine
+@each("place", ["async", "thread"])
+async def test_the_pool_size_is_never_exceeded(app: Rowlock, place: str) -> None:
     now, most = 0, 0
 
     def enter() -> None:
@@ -97,13 +102,14 @@ async def test_the_pool_size_is_never_exceeded(app: Rowlock, in_thread: bool) ->
         time.sleep(0.01)
         leave()
 
-    work = app.task("work")(thread_body if in_thread else async_body)
+    work = app.task(place)(thread_body if place == "thread" else async_body)
     async with working(app, pool_size=3):
         jobs = await work.enqueue_many([{}] * 40)
         await asyncio.gather(*(job.wait(timeout=20) for job in jobs))
     assert most == 3, "the slots are all used, and no more"
 
 
+@on_one_engine
 async def test_slow_jobs_are_not_hoarded(app: Rowlock, app_url: str) -> None:
     """Two workers, two slots each, four slow jobs: all four run at once, two in each."""
     go = asyncio.Event()
@@ -130,6 +136,7 @@ async def test_slow_jobs_are_not_hoarded(app: Rowlock, app_url: str) -> None:
                 await asyncio.gather(*(job.wait(timeout=10) for job in jobs))
 
 
+@on_one_engine
 async def test_a_slow_task_leaves_what_it_cannot_start_in_the_queue(app: Rowlock) -> None:
     go = asyncio.Event()
 
@@ -137,7 +144,7 @@ async def test_a_slow_task_leaves_what_it_cannot_start_in_the_queue(app: Rowlock
     async def slow() -> None:
         await go.wait()
 
-    async with working(app, pool_size=2):
+    async with working(app, pool_size=2) as pool:
         jobs = await slow.enqueue_many([{}] * 6)
 
         async def two_running() -> bool:
@@ -146,11 +153,12 @@ async def test_a_slow_task_leaves_what_it_cannot_start_in_the_queue(app: Rowlock
         await until(two_running)
         for _ in range(5):
             assert await two_running()
-            await asyncio.sleep(0.05)
+            await pool._poll_and_assign()
         go.set()
         await asyncio.gather(*(job.wait(timeout=10) for job in jobs))
 
 
+@on_one_engine
 async def test_a_graceful_stop_lets_running_jobs_finish(app: Rowlock) -> None:
     entered, go = asyncio.Event(), asyncio.Event()
 
@@ -167,7 +175,7 @@ async def test_a_graceful_stop_lets_running_jobs_finish(app: Rowlock) -> None:
         await entered.wait()
     stopping = asyncio.create_task(pool.stop())
     late = await work.enqueue()
-    await asyncio.sleep(0.1)
+    await until(lambda: pool.slots.closed)
     assert not stopping.done(), "stop waits for what runs"
     go.set()
     async with asyncio.timeout(15):  # its grace is 20
@@ -280,6 +288,7 @@ async def test_the_claim_is_committed_before_the_handler_starts(app: Rowlock, ap
     assert row["started_at"] <= done["finished_at"]
 
 
+@on_one_engine
 async def test_a_signal_stops_the_worker_gracefully(app: Rowlock) -> None:
     """S2.29, S2.30: SIGTERM: no new jobs, what runs finishes, and the program goes on after `run_worker`."""
     entered, go = asyncio.Event(), asyncio.Event()
@@ -309,6 +318,7 @@ async def test_a_signal_stops_the_worker_gracefully(app: Rowlock) -> None:
     assert ((await row_of(app, late.id))["state"], (await row_of(app, late.id))["attempt"]) == ("queued", 0)
 
 
+@on_one_engine
 async def test_a_worker_settles_each_job_by_itself(app: Rowlock) -> None:
     """S0.20: of jobs that run in parallel, each ends when it ends."""
     go = asyncio.Event()

@@ -5,10 +5,12 @@ import time
 
 from rowlock import Context, Rowlock
 from rowlock.api.live import events
+from support.rigs.worker import on_one_engine
 
 SECONDS = 1.2
 
 
+@on_one_engine
 async def test_a_handler_that_reports_all_the_time_writes_a_few_events_a_second(app: Rowlock) -> None:
     calls = 0
 

@@ -18,6 +18,7 @@ from rowlock.core.policy import PROBATION, decide
 from rowlock.core.states import State
 from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.processes.process import Child
+from support.each import each
 from support.rigs.worker import ExecutorRig
 from support.tasks import processes as tasks
 from support.tasks.processes import LOST, app, claim, claimed, read_pids, until_gone
@@ -61,8 +62,8 @@ async def test_suspects_run_one_at_a_time(rig: Rig) -> None:
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("task", "args", "how"),
+@each(
+    "task, args, how",
     [
         ("kills_itself", {"number": 9}, "was killed by signal 9 (SIGKILL)"),
         ("exits", {"code": 3}, "ended with exit code 3"),

@@ -18,7 +18,7 @@ from rowlock.worker.attempt.attempt import LiveAttempt
 from rowlock.worker.loops import Loops
 from rowlock.worker.settler import BATCH, UNSTORABLE, Batch, Settler, undecided, unstorable
 from support.rigs.rig import KEEP, Rig
-from support.rigs.worker import new_claimer
+from support.rigs.worker import new_claimer, on_one_engine
 
 WAIT = 30.0  # seconds; a correct settler needs milliseconds
 
@@ -81,6 +81,7 @@ async def test_outcomes_that_come_together_are_written_together(rig: Rig, told: 
     assert (states.count("succeeded"), states.count("retryable")) == (40, 10)
 
 
+@on_one_engine
 async def test_a_claimer_that_waits_until_outcomes_are_written_is_woken(rig: Rig, told: Told) -> None:
     (job,) = await running(rig, 1)
     waiting = asyncio.create_task(told.claimer._sleep(WAIT * 10))
@@ -89,6 +90,7 @@ async def test_a_claimer_that_waits_until_outcomes_are_written_is_woken(rig: Rig
     assert await rig.state(job.id) == "succeeded"
 
 
+@on_one_engine
 async def test_outcomes_that_come_during_a_write_go_into_the_next_one(rig: Rig, told: Told) -> None:
     first, *later = await running(rig, 4)
     told.hold = asyncio.Event()
@@ -104,6 +106,7 @@ async def test_outcomes_that_come_during_a_write_go_into_the_next_one(rig: Rig, 
     assert told.before == [[first.id], [job.id for job in later]]
 
 
+@on_one_engine
 async def test_one_write_has_at_most_a_thousand_outcomes(rig: Rig, told: Told) -> None:
     jobs = await running(rig, BATCH + 1)
     for job in jobs:
@@ -125,6 +128,7 @@ async def test_an_outcome_under_a_lost_lease_is_answered_lost_and_others_in_its_
     assert (await rig.state(mine.id), await rig.state(other.id)) == ("succeeded", "running")
 
 
+@on_one_engine
 async def test_a_write_that_failed_is_repeated_with_all_of_its_outcomes(
     rig: Rig, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -137,6 +141,7 @@ async def test_a_write_that_failed_is_repeated_with_all_of_its_outcomes(
     assert (told.flushes, told.answers) == (1, dict.fromkeys([job.id for job in jobs], "applied"))
 
 
+@on_one_engine
 async def test_a_drain_gives_up_when_its_time_is_over(rig: Rig, told: Told) -> None:
     (job,) = await running(rig, 1)
     told.hold = asyncio.Event()
@@ -147,6 +152,7 @@ async def test_a_drain_gives_up_when_its_time_is_over(rig: Rig, told: Told) -> N
     assert await told.settler.drain(WAIT)
 
 
+@on_one_engine
 async def test_what_is_written_is_not_written_again_if_what_follows_in_the_worker_fails(
     rig: Rig, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -181,6 +187,7 @@ async def _batch_state(rig: Rig, batch_id: str) -> str:
     return found.state
 
 
+@on_one_engine
 async def test_a_stopped_settler_writes_nothing_more(rig: Rig, told: Told) -> None:
     (job,) = await running(rig, 1)
     await told.loops.stop_all()

@@ -14,6 +14,7 @@ import pytest
 from rowlock import Rowlock
 from rowlock.cli.kit.logs import LogOptions, configure_logs, flush_logs
 from rowlock.worker.lifecycle import Terminal, run_everything, signals
+from support.each import each
 from support.tasks.contract import fetch
 
 LIMIT = 20.0
@@ -54,28 +55,29 @@ class Work:
         self.task = work
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT])
-@pytest.mark.parametrize("everything", [False, True], ids=["worker", "up"])
+@each("number", [signal.SIGHUP, signal.SIGQUIT])
+@each("everything", [False, True], ids=["worker", "up"])
 async def test_sighup_and_sigquit_drain_a_worker_as_sigterm_does(
-    app: Rowlock, handlers: dict[int, Any], number: signal.Signals, everything: bool
+    tmp_path: Path, handlers: dict[int, Any], number: signal.Signals, everything: bool
 ) -> None:
-    work = Work(app)
-    running, late = await work.task.enqueue(), await work.task.enqueue()
-    run = run_everything(app, pool_size=1) if everything else app.run_worker(pool_size=1)
-    serving = asyncio.create_task(run)
-    async with asyncio.timeout(LIMIT):
-        await work.entered.wait()
-        signal.raise_signal(number)
-        signal.raise_signal(number)
-        if number == signal.SIGHUP:  # the kernel and the shell both send it: still one request
-            await asyncio.sleep(0.1)
-            assert not serving.done(), "it did not wait for the running job"
-            work.go.set()
-        await serving
-    assert {number: signal.getsignal(number) for number in handlers} == handlers, "the handlers are put back"
-    states = [(await app.job(job.id)).state for job in (running, late)]
-    assert states == (["succeeded", "queued"] if number == signal.SIGHUP else ["queued", "queued"])
-    assert (await app.job(running.id)).losses == 0
+    async with Rowlock(f"sqlite:///{tmp_path}/{number.name}-{everything}.db") as app:
+        work = Work(app)
+        running, late = await work.task.enqueue(), await work.task.enqueue()
+        run = run_everything(app, pool_size=1) if everything else app.run_worker(pool_size=1)
+        serving = asyncio.create_task(run)
+        async with asyncio.timeout(LIMIT):
+            await work.entered.wait()
+            signal.raise_signal(number)
+            signal.raise_signal(number)
+            if number == signal.SIGHUP:  # the kernel and the shell both send it: still one request
+                await asyncio.sleep(0.1)
+                assert not serving.done(), "it did not wait for the running job"
+                work.go.set()
+            await serving
+        assert {number: signal.getsignal(number) for number in handlers} == handlers, "the handlers are put back"
+        states = [(await app.job(job.id)).state for job in (running, late)]
+        assert states == (["succeeded", "queued"] if number == signal.SIGHUP else ["queued", "queued"])
+        assert (await app.job(running.id)).losses == 0
 
 
 async def test_sighup_stops_a_dispatcher(app: Rowlock, handlers: dict[int, Any]) -> None:
@@ -119,7 +121,7 @@ def test_what_is_printed_after_the_terminal_was_closed_raises_nothing() -> None:
         os.close(theirs)
 
 
-@pytest.mark.parametrize("how", ["a broken pipe", "closed by a job"])
+@each("how", ["a broken pipe", "closed by a job"])
 def test_a_log_that_cannot_be_written_raises_nothing(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     stream = os.fdopen(writing, "w", buffering=1)

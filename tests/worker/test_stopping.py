@@ -11,6 +11,7 @@ import pytest
 from rowlock.core.outcome import AttemptEnd
 from rowlock.store.engine.ids import new_token
 from rowlock.worker.attempt.attempt import LiveAttempt, Stopping
+from support.each import each
 from support.rigs.worker import new_slots
 from support.tasks.processes import claimed
 
@@ -21,8 +22,8 @@ WAYS: dict[str, Callable[[Stopping], Callable[[list[LiveAttempt]], None]]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("begun", [True, False], ids=["runs", "waits for a slot"])
+@each("way", WAYS)
+@each("begun", [True, False], ids=["runs", "waits for a slot"])
 async def test_an_attempt_is_stopped_under_its_own_token_and_not_under_an_older_one_of_its_job(
     way: str, begun: bool
 ) -> None:

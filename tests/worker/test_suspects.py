@@ -21,7 +21,7 @@ from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.processes.children import Children
 from support.rigs.rig import prefix
-from support.rigs.worker import new_slots
+from support.rigs.worker import new_slots, on_one_engine
 from support.tasks import processes as tasks
 from support.tasks.processes import LOST, app, claimed
 
@@ -127,6 +127,7 @@ async def test_a_suspect_that_has_waited_too_long_goes_back_to_the_queue_and_use
         assert (job.losses, job.attempt - job.releases - job.losses) == (1, 1)
 
 
+@on_one_engine
 @pytest.mark.usefixtures("on_database")
 async def test_jobs_that_came_back_after_a_loss_run_side_by_side_and_where_their_task_says(
     held: list[str], tmp_path: Path
@@ -150,6 +151,7 @@ async def test_jobs_that_came_back_after_a_loss_run_side_by_side_and_where_their
         await until(all_done, "they return")
 
 
+@on_one_engine
 @pytest.mark.usefixtures("on_database")
 async def test_a_worker_that_stops_gives_waiting_suspects_back(held: list[str], tmp_path: Path) -> None:
     async with app.worker(pool_size=2, shutdown_timeout_seconds=0.1):
@@ -161,6 +163,7 @@ async def test_a_worker_that_stops_gives_waiting_suspects_back(held: list[str], 
     assert [row[0] for row in left] == [1, 1, 1], "a suspect that was stopped has not come back: it is one still"
 
 
+@on_one_engine
 @pytest.mark.usefixtures("on_database")
 async def test_a_suspect_that_waits_can_be_cancelled(held: list[str], tmp_path: Path) -> None:
     async with app.worker(pool_size=2, shutdown_timeout_seconds=0.1, heartbeat_seconds=1, lease_seconds=10) as pool:

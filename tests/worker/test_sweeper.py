@@ -18,6 +18,7 @@ from rowlock.store.jobs import leases
 from rowlock.store.jobs.leases import ToSweep
 from rowlock.store.jobs.settle import Keep
 from rowlock.worker.upkeep import sweeper
+from support.each import each
 from support.rigs.rig import KEEP, Rig
 from support.rigs.worker import new_claimer
 
@@ -93,7 +94,7 @@ class Swept:
         return ToSweep(True, False, False, read)
 
 
-@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+@each("jump", [3600.0, -3600.0])
 async def test_a_jump_of_the_databases_clock_counts_as_an_outage(times: Times, jump: float) -> None:
     store = Swept(times)
     sweeping = made(SimpleNamespace(in_touch_since=times.boot), store)

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from rowlock import (
     Context,
     InvalidArguments,
@@ -19,11 +17,14 @@ from rowlock import (
     fixed,
 )
 from rowlock.store.engine.ids import new_id
+from support.each import each
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import attempts_of, fetch, in_state, row_of, until, working
 
 # Errors about other jobs
 
 
+@on_one_engine
 async def test_a_task_that_the_handler_cannot_find_is_the_handlers_failure(app: Rowlock) -> None:
     told: list[str] = []
     app.on_error(lambda ctx, error: told.append(type(error).__name__))
@@ -40,6 +41,7 @@ async def test_a_task_that_the_handler_cannot_find_is_the_handlers_failure(app: 
     assert told == ["TaskNotFound"]
 
 
+@on_one_engine
 async def test_a_lost_lease_of_another_job_is_the_handlers_failure(app: Rowlock) -> None:
     """The handler claims a job by hand and settles it twice."""
 
@@ -62,6 +64,7 @@ async def test_a_lost_lease_of_another_job_is_the_handlers_failure(app: Rowlock)
     assert (await app.job(theirs.id)).state == "succeeded"
 
 
+@on_one_engine
 async def test_a_lost_lease_of_the_job_itself_is_nobodys_failure(app: Rowlock) -> None:
     """Also when the attempt hears of it in a task group, beside other failures."""
 
@@ -78,6 +81,7 @@ async def test_a_lost_lease_of_the_job_itself_is_nobodys_failure(app: Rowlock) -
             assert await attempts_of(app, job.id) == []
 
 
+@on_one_engine
 async def test_invalid_arguments_that_the_handler_meets_are_its_own_failure(app: Rowlock) -> None:
     """By the place where they were met, not by words in the message."""
 
@@ -115,7 +119,8 @@ GROUPS: dict[str, tuple[Make, str, str | None]] = {  # what is raised; the state
 }
 
 
-@pytest.mark.parametrize("place", ["async", "thread"])
+@on_one_engine
+@each("place", ["async", "thread"])
 async def test_a_group_ends_as_its_gravest_word_or_its_first_failure(app: Rowlock, place: str) -> None:
     def body(kind: str) -> None:
         raise GROUPS[kind][0]()
@@ -124,7 +129,7 @@ async def test_a_group_ends_as_its_gravest_word_or_its_first_failure(app: Rowloc
         body(kind)
 
     rules: Any = {LookupError: "dead", KeyError: 3600, BaseExceptionGroup: "dead", ExceptionGroup: 3600}
-    work = app.task("work", max_attempts=9, backoff=fixed(3600), rules=rules)(async_body if place == "async" else body)
+    work = app.task(place, max_attempts=9, backoff=fixed(3600), rules=rules)(async_body if place == "async" else body)
     async with working(app):
         for kind, (_, state, code) in GROUPS.items():
             job = await work.enqueue(kind=kind)
@@ -138,6 +143,7 @@ async def left(app: Rowlock, job_id: str) -> bool:
     return found.attempt == 1 and found.state != "running"
 
 
+@on_one_engine
 async def test_the_failure_of_a_task_group_names_its_cause_and_the_others(app: Rowlock) -> None:
     hooked: list[BaseException] = []
     app.on_error(lambda ctx, error: hooked.append(error))
@@ -163,6 +169,7 @@ async def test_the_failure_of_a_task_group_names_its_cause_and_the_others(app: R
     assert [str(error) for error in hooked] == ["the cause"]
 
 
+@on_one_engine
 async def test_what_a_group_says_about_the_source_is_what_its_cause_says(app: Rowlock) -> None:
     source = f"{new_id()}:grouped"
 

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from rowlock import Context, Finished, InvalidArguments, Rowlock
+from support.rigs.worker import on_one_engine
 from support.tasks.contract import (
     row_of,
     until,
@@ -19,6 +20,7 @@ from support.tasks.contract import (
 WORKER_ID = re.compile(rf"{re.escape(socket.gethostname())}-{os.getpid()}-(\d{{13}})-[0-9a-z]+")
 
 
+@on_one_engine
 async def test_the_worker_id_says_host_process_and_start(app: Rowlock) -> None:
     seen: list[str] = []
 
@@ -37,6 +39,7 @@ async def test_the_worker_id_says_host_process_and_start(app: Rowlock) -> None:
     assert seen[0] != seen[1], "two workers started in one millisecond still differ"
 
 
+@on_one_engine
 async def test_log_lines_are_those_of_the_document(app: Rowlock, caplog: pytest.LogCaptureFixture) -> None:
     @app.task
     async def work() -> None: ...
@@ -59,6 +62,7 @@ async def test_log_lines_are_those_of_the_document(app: Rowlock, caplog: pytest.
     assert any(bad.id in line and "the tap is closed" in line for line in lines), "S1.10: id and message"
 
 
+@on_one_engine
 async def test_log_records_carry_the_fields_of_the_document(app: Rowlock, caplog: pytest.LogCaptureFixture) -> None:
     @app.task
     async def work() -> None: ...
@@ -82,6 +86,7 @@ async def test_log_records_carry_the_fields_of_the_document(app: Rowlock, caplog
     assert "bad.example=2" in top, "the domains that fail most"
 
 
+@on_one_engine
 async def test_the_summary_leaves_out_tasks_that_are_not_counted(
     app: Rowlock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,11 +7,12 @@ import signal
 import pytest
 
 from support.races.rig import CALM, GRACE, LEASE, Race, until
+from support.rigs.worker import on_one_engine
 
 ONE_TRY = {"max_attempts": 1}
 
 
-@pytest.mark.parametrize("rounds", [8, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(20, marks=pytest.mark.soak)])
 async def test_rolling_sigterms_use_up_no_attempt_and_lose_nothing(race: Race, rounds: int) -> None:
     chance = random.Random(11)
     crew = [race.start(**CALM), race.start(**CALM)]
@@ -35,8 +36,8 @@ async def test_rolling_sigterms_use_up_no_attempt_and_lose_nothing(race: Race, r
 
 
 async def test_a_stop_in_the_middle_of_claiming_leaves_no_job_behind(race: Race) -> None:
-    await race.enqueue("work", 3000, ms=1, options=ONE_TRY)
-    for _ in range(5):
+    await race.enqueue("work", 2000, ms=1, options=ONE_TRY)
+    for _ in range(3):
         worker = race.start(pool_size=50)
         await race.started(worker)
         seen = len(race.noted("end"))
@@ -50,6 +51,7 @@ async def test_a_stop_in_the_middle_of_claiming_leaves_no_job_behind(race: Race)
     assert {row.losses for row in race.rows().values()} == {0}
 
 
+@on_one_engine
 async def test_a_job_longer_than_the_grace_is_given_back_and_finished_by_another_worker(race: Race) -> None:
     first = race.start(shutdown_timeout_seconds=0.3)
     await race.started()
@@ -63,6 +65,7 @@ async def test_a_job_longer_than_the_grace_is_given_back_and_finished_by_another
     assert {outcome for _, _, outcome in race.attempts()} == {"released"}
 
 
+@on_one_engine
 async def test_the_second_signal_gives_everything_back_at_once(race: Race) -> None:
     worker = race.start(shutdown_timeout_seconds=30)
     await race.started()
@@ -78,6 +81,7 @@ async def test_the_second_signal_gives_everything_back_at_once(race: Race) -> No
     assert {(rows[job].state, rows[job].releases, rows[job].losses) for job in ids} == {("queued", 1, 0)}
 
 
+@on_one_engine
 async def test_the_third_signal_exits(race: Race) -> None:
     worker = race.start(shutdown_timeout_seconds=30)
     await race.started()
@@ -95,6 +99,7 @@ async def test_the_third_signal_exits(race: Race) -> None:
     race.judge()
 
 
+@on_one_engine
 async def test_a_stuck_thread_does_not_keep_a_worker_from_exiting(race: Race) -> None:
     worker = race.start(shutdown_timeout_seconds=0.5)
     await race.started()

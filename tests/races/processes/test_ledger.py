@@ -3,8 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-import pytest
-
+from support.each import each
 from support.races.ledger import Entry, Ledger, Row, problems, read, unfaulted
 
 LEASE = 2.0
@@ -30,8 +29,8 @@ def test_an_honest_ledger_passes() -> None:
     assert found() == ""
 
 
-@pytest.mark.parametrize(
-    ("entries", "rows", "accepted", "complaint"),
+@each(
+    "entries, rows, accepted, complaint",
     [
         (GOOD, ROWS, ("a", "b", "c"), "c is lost"),
         (GOOD, ROWS, ("a",), "b ran and was never accepted"),
@@ -58,6 +57,18 @@ def test_an_honest_ledger_passes() -> None:
             ("a", "b"),
             "b attempt 2 began while attempt 1 had its lease",
         ),
+    ],
+    ids=[
+        "an accepted job without a row",
+        "a job that nobody accepted",
+        "a job that still runs",
+        "a loss that is not counted",
+        "two starts of one attempt",
+        "two attempts under one token",
+        "an attempt that nobody claimed",
+        "a success under a token of nobody",
+        "a success under an older token",
+        "two attempts at the same time",
     ],
 )
 def test_a_forged_ledger_fails(

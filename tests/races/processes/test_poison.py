@@ -3,6 +3,7 @@
 from itertools import pairwise
 
 from support.races.rig import LEASE, Race
+from support.rigs.worker import on_one_engine
 
 ONE_TRY = {"max_attempts": 1}
 
@@ -34,6 +35,7 @@ async def test_a_job_that_kills_its_worker_ends_dead_and_500_good_ones_lose_no_t
     assert len({entry.worker for entry in race.noted("start", poison)}) == 3
 
 
+@on_one_engine
 async def test_suspects_that_no_child_can_import_run_one_by_one_in_the_worker(race: Race) -> None:
     first = race.start()
     await race.started()

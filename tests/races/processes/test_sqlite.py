@@ -20,6 +20,7 @@ from rowlock.store.engine.sqlite import store as sqlite
 from rowlock.store.engine.sqlite.filesystem import network_filesystem
 from rowlock.store.jobs import enqueue
 from rowlock.store.read import job_rows
+from support.each import each
 from support.races.disk import disk
 from support.races.rig import Race, until
 
@@ -69,6 +70,47 @@ async def test_six_processes_that_do_everything_at_once_see_no_busy_and_lose_not
     assert {job for job, state in states.items() if state == "succeeded"} == set(finished)
     assert "running" not in states.values()
     assert integrity(race.url) == [("ok",)]
+
+
+KEYED = """
+import asyncio, json, sys
+from rowlock import Rowlock
+
+async def main():
+    async with Rowlock(sys.argv[1]) as app:
+        @app.task("t")
+        async def work(n: int) -> None: ...
+        print("ready", flush=True)
+        sys.stdin.readline()
+        asked = [work.using(key=f"k{n % 5}").enqueue(n=n) for n in range(25)]
+        made = await asyncio.gather(*asked)
+        print(json.dumps([[n % 5, job.id, job.created] for n, job in enumerate(made)]), flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_many_processes_with_the_same_keys_make_one_job_of_each(race: Race) -> None:
+    pipe = asyncio.subprocess.PIPE
+    started = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", KEYED, race.url, stdin=pipe, stdout=pipe)
+        for _ in range(4)
+    ]
+    try:
+        async with asyncio.timeout(60):
+            for process in started:
+                assert await process.stdout.readline() == b"ready\n"  # type: ignore[union-attr]
+            answers = await asyncio.gather(*(process.communicate(b"go\n") for process in started))
+    finally:
+        for process in started:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    told = [tuple(row) for out, _ in answers for row in json.loads(out)]
+    assert len(told) == 100
+    assert len({(key, job_id) for key, job_id, _ in told}) == 5
+    assert sum(created for *_, created in told) == 5
+    assert {job_id for _, job_id, _ in told} == {row[0] for row in race.query("SELECT id FROM {t}jobs_live")}
 
 
 async def test_a_full_disk_stops_writes_not_reads_and_everything_goes_on_when_there_is_space(
@@ -162,8 +204,8 @@ tmpfs /srv/shared/fast tmpfs rw 0 0
 """
 
 
-@pytest.mark.parametrize(
-    ("folder", "kind"),
+@each(
+    "folder, kind",
     [
         ("/srv/shared", "nfs4"),
         ("/srv/shared/jobs", "nfs4"),

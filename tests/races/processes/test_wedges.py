@@ -8,6 +8,8 @@ import pytest
 
 from rowlock import Rowlock
 from rowlock.worker.pool import WorkerPool
+from support.each import each
+from support.rigs.worker import on_one_engine
 
 SHORT = {"lease_seconds": 2, "heartbeat_seconds": 0.5, "sweep_seconds": 0.5, "poll_interval_seconds": 0.5}
 
@@ -49,32 +51,35 @@ def surprise_once(monkeypatch: pytest.MonkeyPatch, store: Any, names: set[str]) 
     return surprised
 
 
-@pytest.mark.parametrize("names", [{"succeed", "settle"}, {"claim"}, {"promote"}], ids=["settle", "claim", "promote"])
-async def test_a_surprise_in_a_loop_of_the_worker_does_not_wedge_it(
-    app: Rowlock, monkeypatch: pytest.MonkeyPatch, names: set[str]
-) -> None:
-    @app.task
+@on_one_engine
+@each("names", [{"succeed", "settle"}, {"claim"}, {"promote"}], ids=["settle", "claim", "promote"])
+async def test_a_surprise_in_a_loop_of_the_worker_does_not_wedge_it(app: Rowlock, names: set[str]) -> None:
+    @app.task(min(names))
     async def easy() -> int:
         return 7
 
-    async with app.worker(**SHORT) as pool:
-        surprised = surprise_once(monkeypatch, await app.store(), names)
-        handles = [await easy.enqueue()]
-        async with asyncio.timeout(30):
-            while not surprised:  # a job may be settled before the next promotion
-                await asyncio.sleep(0.01)
-        handles.append(await easy.enqueue())
-        for handle in handles:
-            assert await settled_or_ended(pool, handle) in ("settled", "ended")
+    with pytest.MonkeyPatch.context() as patch:
+        async with app.worker(**SHORT) as pool:
+            surprised = surprise_once(patch, await app.store(), names)
+            handles = [await easy.enqueue()]
+            async with asyncio.timeout(30):
+                while not surprised:  # a job may be settled before the next promotion
+                    await asyncio.sleep(0.01)
+            handles.append(await easy.enqueue())
+            for handle in handles:
+                assert await settled_or_ended(pool, handle) in ("settled", "ended")
 
 
+@on_one_engine
 async def test_a_surprise_in_a_beat_does_not_stop_the_heart(app: Rowlock, monkeypatch: pytest.MonkeyPatch) -> None:
+    renewed = asyncio.Event()
+
     @app.task
     async def longer() -> int:
-        await asyncio.sleep(8)  # longer than its lease
+        await renewed.wait()
         return 7
 
-    async with app.worker(**SHORT | {"lease_seconds": 6}) as pool:  # longer than a busy machine stands still
+    async with app.worker(**SHORT | {"lease_seconds": 60}) as pool:
         beat, surprised = pool.heart._beat, list[bool]()
 
         async def surprising(store: Any) -> None:
@@ -85,7 +90,14 @@ async def test_a_surprise_in_a_beat_does_not_stop_the_heart(app: Rowlock, monkey
 
         monkeypatch.setattr(pool.heart, "_beat", surprising)
         handle = await longer.enqueue()
-        assert await settled_or_ended(pool, handle) in ("settled", "ended")
+        async with asyncio.timeout(30):
+            while not (surprised and pool.running):
+                await asyncio.sleep(0.01)
+            (attempt,) = pool.running.values()
+            before = attempt.renewed
+            while attempt.renewed == before:  # by a beat after the one that failed
+                await asyncio.sleep(0.01)
+        renewed.set()
+        assert await settled_or_ended(pool, handle) == "settled"
         await handle.refresh()
-        assert surprised, "the test did not bite"
         assert (handle.attempt, handle.losses) == (1, 0)

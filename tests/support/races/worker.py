@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from rowlock import Context
+from rowlock.worker.attempt import attempt
 from rowlock.worker.lifecycle import serve, signals
 from rowlock.worker.pool import WorkerPool
 from support.races.disk import Disk
@@ -45,6 +46,8 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     if os.environ.get("RACE_GC"):
         threading.Thread(target=collect_for_ever, daemon=True).start()
+    if seconds := os.environ.get("RACE_GIVES_UP_AFTER"):
+        attempt.SECOND_CANCEL_SECONDS, attempt.GIVE_UP_SECONDS = float(seconds) / 2, float(seconds)
     if full := os.environ.get("RACE_DISK"):
         small_disk = Disk(Path(full))
     hide_a_task()

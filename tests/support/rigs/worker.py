@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from rowlock import Rowlock
 from rowlock.core.claiming.plan import Plan
 from rowlock.core.config import WorkerSettings
@@ -17,6 +19,9 @@ from rowlock.worker.attempt.quarantine import Suspects
 from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.processes.children import Children
+
+# For what a worker does by itself. What it asks of the store is promised on both engines by tests/conformance.
+on_one_engine = pytest.mark.parametrize("engine", ["sqlite"])
 
 
 def new_plan(settings: WorkerSettings | None = None, *, parallel: bool = False) -> Plan:

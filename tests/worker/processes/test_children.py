@@ -14,6 +14,7 @@ from rowlock import fixed
 from rowlock.core.outcome import Failed, Released, Succeeded, TimedOut
 from rowlock.worker.processes.children import Children
 from rowlock.worker.processes.process import Child
+from support.each import each
 from support.tasks import processes as tasks
 from support.tasks.child_runs import failed, run
 from support.tasks.processes import app, claimed, gone, read_pids, until_gone, wait_until
@@ -162,12 +163,12 @@ async def test_memory_beyond_the_limit_is_a_memory_error(children: Children) -> 
 # --- timeout and cancel
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
+@each("stubborn", [False, True])
 async def test_a_timeout_kills_the_child_and_what_it_started(
     children: Children, tmp_path: Path, stubborn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Child, "KILL_SECONDS", 0.3)
-    file = tmp_path / "pids"
+    file = tmp_path / f"pids-{stubborn}"
     await run(children, "pid")  # so that the time is that of the job
     args = json.dumps({"file": str(file), "stubborn": stubborn})
     running = claimed("hangs", args, timeout_seconds=1.5)

@@ -11,6 +11,7 @@ import pytest
 
 from rowlock.core.outcome import Succeeded
 from rowlock.worker.processes.children import Children
+from support.each import each
 from support.tasks.child_runs import run
 from support.tasks.processes import gone, wait_until
 
@@ -37,11 +38,12 @@ async def test_a_process_with_a_running_thread_of_the_last_job_is_replaced(
     await asyncio.to_thread(wait_until, lambda: gone(int(first.result or 0)))
 
 
-@pytest.mark.parametrize("what", ["stdout", "stderr", "None instead", "both descriptors", "a file instead"])
+@each("what", ["stdout", "stderr", "None instead", "both descriptors", "a file instead"])
 async def test_a_job_that_closes_its_output_does_not_fail_the_next_one(
     children: Children, tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
+    caplog.clear()
     closed = await run(children, "closes", what=str(tmp_path / "file") if what == "a file instead" else what)
     assert isinstance(closed, Succeeded)
     after = await run(children, "prints")
@@ -59,9 +61,7 @@ async def test_a_job_finds_its_process_as_it_was_before_the_last_one(children: C
     assert json.loads(first.result or "")[0] == os.getcwd()
 
 
-@pytest.mark.parametrize(
-    ("task", "args"), [("forks", {"how": "returns"}), ("forks", {"how": "raises"}), ("forks_async", {})]
-)
+@each("task, args", [("forks", {"how": "returns"}), ("forks", {"how": "raises"}), ("forks_async", {})])
 async def test_a_copy_that_a_job_has_forked_does_not_answer_for_the_next_job(
     children: Children, task: str, args: dict[str, Any]
 ) -> None:
