@@ -12,6 +12,7 @@ import pytest
 
 from cli.command import Cli, Inside, wait_until
 from rowlock import Rowlock
+from support.each import each
 from support.servers.owned import owner_url, take_a_table_away
 
 __all__ = ["owner_url"]  # a fixture
@@ -177,7 +178,7 @@ READING += ["top --once", "webhooks secret list", "doctor", "deadletters list"]
 READING += ["deadletters show 1-1", "alerts test", "jobs retry 1 --dry-run", "jobs cancel --queue a --dry-run"]
 
 
-@pytest.mark.parametrize("words", READING)
+@each("words", READING)
 def test_a_verb_that_only_reads_says_that_the_file_is_missing_and_creates_none(
     inside: Inside, folder: Path, words: str
 ) -> None:

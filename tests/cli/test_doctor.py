@@ -20,6 +20,7 @@ from rowlock.core.schedules.schedule import Schedule
 from rowlock.store import workers
 from rowlock.store.schedules import schedules
 from rowlock.store.sources import sources
+from support.each import each
 from support.races.disk import disk
 
 
@@ -161,7 +162,7 @@ def test_a_full_disk_is_found_by_a_write_that_reaches_it_before_a_commit_would(l
     assert "the disk did not take the write" in found["text"]
 
 
-@pytest.mark.parametrize(("free", "level", "code"), [(0, "fail", 1), (100 << 20, "warn", 0), (1 << 30, "ok", 0)])
+@each("free, level, code", [(0, "fail", 1), (100 << 20, "warn", 0), (1 << 30, "ok", 0)])
 def test_little_room_is_found_where_a_write_still_fits_into_the_write_ahead_log(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, free: int, level: str, code: int
 ) -> None:

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from cli.command import Cli, Inside, wait_until
+from support.each import each
 
 CLOCKWORK = """
 from rowlock import Rowlock
@@ -181,7 +182,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), MISTAKES, ids=[" ".join(words) or "none" for words, _ in MISTAKES])
+@each("words, expected", MISTAKES)
 def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[str], expected: list[str]) -> None:
     inside.run(*ADD, "--every", "5m")
     before = [row | {"next": None} for row in inside.json("schedules", "list")]
@@ -191,8 +192,8 @@ def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[s
     assert [row | {"next": None} for row in inside.json("schedules", "list")] == before
 
 
-@pytest.mark.parametrize(
-    ("given", "wrong"),
+@each(
+    "given, wrong",
     [(["name=ana", "nam=x"], "nam: no such argument"), ([], "name: missing"), (["name=1", "name=2"], "name=2")],
 )
 def test_arguments_are_checked_as_an_enqueue_does(inside: Inside, given: list[str], wrong: str) -> None:
