@@ -17,6 +17,7 @@ from rowlock import InvalidArguments, Rowlock, StoreError
 from rowlock.store import open_store
 from rowlock.store.engine import migrate
 from rowlock.testing import testing
+from support.each import each
 from support.races.writing import nobody_else_writes, until_nothing_is_written
 
 
@@ -107,7 +108,7 @@ async def test_a_link_that_is_turned_leads_nobody_to_another_file(tmp_path: Path
     assert list((tmp_path / "second").iterdir()) == []
 
 
-@pytest.mark.parametrize("url", ["postgresql://host/jobs", "sqlite:////tmp/jobs.db", "sqlite:///:memory:", "nonsense"])
+@each("url", ["postgresql://host/jobs", "sqlite:////tmp/jobs.db", "sqlite:///:memory:", "nonsense"])
 def test_an_address_that_is_no_relative_path_stays_as_it_is(url: str) -> None:
     from rowlock.store.engine.store import absolute
 
