@@ -61,6 +61,7 @@ async def test_jobs_of_enqueue_many_run_in_the_order_given(app: Rowlock) -> None
     assert ran == list(range(100))
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_enqueue_many_with_one_wrong_item_creates_no_job(app: Rowlock) -> None:
     @app.task
     async def note(n: int) -> None: ...
@@ -158,6 +159,7 @@ async def test_tags_owner_and_queue_are_stored(app: Rowlock) -> None:
     }
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_using_leaves_the_task_itself_as_it_was(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -292,6 +294,7 @@ async def test_sync_code_enqueues_under_a_running_loop_and_from_threads(app: Row
         assert await (await app.job(from_thread.id)).wait(timeout=10) == 2
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_thread_task_enqueues(app: Rowlock) -> None:
     threads: list[threading.Thread] = []
 
@@ -310,6 +313,7 @@ async def test_a_thread_task_enqueues(app: Rowlock) -> None:
     assert threads[0] is not threading.main_thread()
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_enqueue_by_the_tasks_name_runs_that_task(app: Rowlock) -> None:
     @app.task("links.enrich")
     async def enrich(url: str) -> str:
@@ -319,6 +323,7 @@ async def test_enqueue_by_the_tasks_name_runs_that_task(app: Rowlock) -> None:
         assert await (await app.enqueue("links.enrich", url="u")).wait(timeout=10) == "u"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_misspelt_name_is_refused_with_a_suggestion(app: Rowlock) -> None:
     @app.task("links.enrich")
     async def enrich(url: str) -> None: ...

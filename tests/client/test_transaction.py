@@ -228,6 +228,7 @@ async def test_enqueue_inside_the_block_joins_it(ledger: Rowlock) -> None:
     assert await entries(ledger) == [1]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_thread_task_has_no_transaction_and_is_told_so(ledger: Rowlock) -> None:
     @ledger.task(max_attempts=1)
     def book(ctx: Context) -> None:
