@@ -42,6 +42,12 @@ def lite(folder: Path) -> Iterator[Cli]:
 
 
 @pytest.fixture
+def lite_here(lite: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    """The command in this process, on the SQLite file of `lite`."""
+    return Inside.enter(lite.folder, lite.env["ROWLOCK_DATABASE_URL"], monkeypatch, capsys)
+
+
+@pytest.fixture
 def inside(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
     """The command in this process, on a SQLite file."""
     (folder / "inside.db").touch()

@@ -4,6 +4,8 @@ import asyncio
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from cli.command import Cli, Inside, wait_until
 from rowlock.core.job import Job
 from rowlock.store import audit, open_store
@@ -13,7 +15,7 @@ from support.sql.refusals import refused
 
 def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", "--app", "shop")
-    done = cli.out("enqueue", "add", "a=1", "--app", "shop", "--owner", "ana", "--tag", "x")
+    done = here.out("enqueue", "add", "a=1", "--app", "shop", "--owner", "ana", "--tag", "x")
     dead = here.out("enqueue", "boom", "--app", "shop")
     wait_until(lambda: len(here.json("jobs", "list", "--state", "succeeded,dead")) == 2, "both jobs end")
     assert worker.stop() == 0
@@ -37,7 +39,7 @@ def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, h
     assert "result      2" in here.out("jobs", "show", done)
     assert here.out("jobs", "explain", dead).startswith("It died at ")
 
-    assert cli.out("jobs", "retry", dead) == "retried 1 job"
+    assert here.out("jobs", "retry", dead) == "retried 1 job"
     assert "No live worker serves its queue" in here.out("jobs", "explain", dead)
     assert here.out("jobs", "cancel", dead) == "cancelled 1 job"
     again = here.json("jobs", "show", dead)
@@ -66,11 +68,11 @@ def test_a_retry_that_a_newer_jobs_key_forbids_is_refused_and_says_so(inside: In
     assert inside.out("jobs", "retry", first, "--dry-run") == "would retry 1 job; nothing was changed"
 
 
-def test_changes_by_filter_are_counted_first_and_need_a_yes(cli: Cli, here: Inside) -> None:
+def test_changes_by_filter_are_counted_first_and_need_a_yes(here: Inside) -> None:
     ids = [here.out("enqueue", "elsewhere", "--app", "shop") for _ in range(3)]
     other = here.out("enqueue", "add", "a=1", "--defaults")
     assert here.json("jobs", "cancel", "--queue", "other", "--dry-run") == {"matched": 3, "changed": 0, "dry_run": True}
-    assert "the filter matches 3 jobs: add --yes" in cli.error("jobs", "cancel", "--queue", "other", code=2)
+    assert "the filter matches 3 jobs: add --yes" in here.error("jobs", "cancel", "--queue", "other", code=2)
     assert {job["state"] for job in here.json("jobs", "list")} == {"queued"}
 
     assert here.out("jobs", "cancel", "--queue", "other", "--yes") == "cancelled 3 jobs"
@@ -84,6 +86,7 @@ def test_changes_by_filter_are_counted_first_and_need_a_yes(cli: Cli, here: Insi
     assert sorted(job["id"] for job in here.json("jobs", "list", "--state", "queued")) == sorted([*ids, other])
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_running_job_is_asked_to_stop(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", "--app", "shop")
     job_id = here.out("enqueue", "linger", f"file={cli.folder}/lingers", "--app", "shop")

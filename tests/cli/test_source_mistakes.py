@@ -46,7 +46,7 @@ def test_mistakes_are_the_same_on_both_engines(here: Inside) -> None:
     assert here.json("sources", "list") == before
 
 
-def test_sources_of_a_broken_file_stop_the_worker_with_one_line(lite: Cli) -> None:
+def test_sources_of_a_broken_file_stop_the_worker_with_one_line(lite: Cli, lite_here: Inside) -> None:
     wrong = {
         "sources: {api: {concurrency: -1}}\n": "must be a whole number from 0, not -1",
         "sources: {'api:ebay': {rate: 30}}\n": "such as 30/min",
@@ -59,4 +59,4 @@ def test_sources_of_a_broken_file_stop_the_worker_with_one_line(lite: Cli) -> No
     for number, (line, expected) in enumerate(zip(said, wrong.values(), strict=True)):
         assert expected in line
         assert f"wrong-{number}.yaml:1" in line
-    assert [row["name"] for row in lite.json("sources", "list")] == ["api", "domain"]
+    assert [row["name"] for row in lite_here.json("sources", "list")] == ["api", "domain"]
