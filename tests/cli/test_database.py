@@ -32,7 +32,7 @@ def test_migrate_checks_prints_and_applies(
     here.run("migrate", "--check", code=1)
     assert Cli(folder, url).json("migrate")["applied"][0] == "0001_schema"
     assert here.out("migrate") == "the schema is up to date"
-    assert Cli(folder, url).json("migrate", "--check") == {"pending": []}
+    assert here.json("migrate", "--check") == {"pending": []}
     assert here.out("migrate", "--sql").startswith("-- nothing to apply")
 
 
@@ -165,11 +165,9 @@ def test_doctor_finds_leases_that_nobody_ends(inside: Inside, folder: Path) -> N
     assert "fail  leases    1 lease expired" in inside.run("doctor", code=1).stdout
 
 
-def test_doctor_says_what_is_wrong_when_it_cannot_look(folder: Path, postgres_url: str) -> None:
-    told = Cli(folder, postgres_url).run("doctor", code=1).stdout
-    assert told.startswith("fail  schema")
-    told = Cli(folder, "postgresql://nobody@127.0.0.1:9/none").run("doctor", code=1).stdout
-    assert told.startswith("fail  database")
+def test_doctor_says_what_is_wrong_when_it_cannot_look(inside: Inside, postgres_url: str) -> None:
+    for url, said in ((postgres_url, "fail  schema"), ("postgresql://nobody@127.0.0.1:9/none", "fail  database")):
+        assert inside.run("doctor", "--database", url, code=1).stdout.startswith(said)
 
 
 READING = ["jobs list", "jobs show 1", "jobs explain 1", "queues list", "batches list", "batches show 1", "stats"]

@@ -147,9 +147,9 @@ def test_a_full_disk_is_found_although_reads_work(inside: Inside, folder: Path) 
     assert found["do"].startswith("make room")
 
 
-def test_a_full_disk_is_found_by_a_write_that_reaches_it_before_a_commit_would(lite: Cli) -> None:
+def test_a_full_disk_is_found_by_a_write_that_reaches_it_before_a_commit_would(lite: Cli, lite_here: Inside) -> None:
     """With a write-ahead log, an open transaction stays in memory while it is small. A limit for files is the disk."""
-    lite.run("migrate")
+    lite_here.run("migrate")
     limited = (
         "import resource, sys; from rowlock.cli.main import execute\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000)); sys.exit(execute(['doctor', '--json']))"

@@ -1,5 +1,9 @@
 """Bad input about sources: one clear line, exit code 2, and nothing is changed."""
 
+from typing import Any
+
+import pytest
+
 from cli.command import Cli, Inside
 from support.each import each
 
@@ -31,12 +35,19 @@ MISTAKES = [
 ]
 
 
-@each("words, expected", MISTAKES)
-def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[str], expected: str) -> None:
+@pytest.fixture
+def listed(inside: Inside) -> Any:
+    """The sources as they were listed before a mistake; one has limits."""
     inside.run(*SET, "--concurrency", "4", "--rate", "30/min", "--burst", "5")
-    before = inside.json("sources", "list")
+    return inside.json("sources", "list")
+
+
+@each("words, expected", MISTAKES)
+def test_a_mistake_is_one_line_and_changes_nothing(
+    inside: Inside, listed: Any, words: list[str], expected: str
+) -> None:
     assert expected in inside.error(*words, code=2)
-    assert inside.json("sources", "list") == before
+    assert inside.json("sources", "list") == listed
 
 
 def test_mistakes_are_the_same_on_both_engines(here: Inside) -> None:
