@@ -28,6 +28,7 @@ async def test_a_returned_id_is_a_committed_row(app: Rowlock, app_url: str) -> N
     assert (seen.result, seen.error_message) == (None, None)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_creating_and_reading_jobs_never_runs_them(app: Rowlock) -> None:
     """S0.3: the web tier creates, reads and cancels; processing is a worker's."""
     ran: list[int] = []
@@ -72,6 +73,7 @@ async def test_enqueue_many_with_one_wrong_item_creates_no_job(app: Rowlock) -> 
     assert await note.enqueue_many([]) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_delay_and_a_run_after_are_waited_for(app: Rowlock, app_url: str) -> None:
     ran: list[str] = []
 
@@ -195,6 +197,7 @@ async def test_a_job_that_did_not_start_in_time_is_cancelled_as_expired(app: Row
     assert ran == ["in time"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_running_worker_expires_jobs_that_it_could_not_start(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -282,6 +285,7 @@ def test_sync_code_enqueues_without_a_running_loop(app_url: str) -> None:
     asyncio.run(look())
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_sync_code_enqueues_under_a_running_loop_and_from_threads(app: Rowlock) -> None:
     @app.task
     async def note(n: int) -> int:

@@ -61,7 +61,7 @@ print(json.dumps([name for name in %r if name in sys.modules]))
 def processor_time(line: str) -> float:
     """Of the processor, not of the clock, which says nothing on a machine that does other things."""
     code = f"import time; t = time.process_time(); {line}; print(time.process_time() - t)"
-    return min(float(run(code)) for _ in range(3))
+    return min(float(run(code)) for _ in range(2))
 
 
 @each("line, most", [("import rowlock", 0.3), ("from rowlock import Rowlock", 6)])

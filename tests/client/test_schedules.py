@@ -42,6 +42,7 @@ async def names(app: Rowlock) -> list[str]:
 # --- names
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 @each("bad", BAD)
 @each("what", ["name", "owner", "queue", "source", "task"])
 async def test_a_name_that_cannot_be_stored_or_shown_is_refused_by_a_schedule(
@@ -53,6 +54,7 @@ async def test_a_name_that_cannot_be_stored_or_shown_is_refused_by_a_schedule(
     assert await names(bare) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 @each("bad", BAD)
 @each("what", ["owner", "queue", "source", "tags"])
 async def test_a_name_that_cannot_be_stored_or_shown_is_refused_by_an_enqueue(
@@ -115,6 +117,7 @@ async def test_mistakes_in_the_config_are_told_of_their_schedules_and_the_others
     assert await names(app) == ["right"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 @each(
     "name, given, said",
     [

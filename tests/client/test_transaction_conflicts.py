@@ -166,10 +166,10 @@ async def test_jobs_with_serializable_transactions_side_by_side_all_succeed_in_t
             await tx.execute("INSERT INTO ledger VALUES ($1)", n)
 
     async with working(ledger):
-        jobs = await book.enqueue_many([{"n": n} for n in range(40)])
+        jobs = await book.enqueue_many([{"n": n} for n in range(16)])
         for job in jobs:
             assert await in_state(ledger, job.id, "succeeded", "dead") == "succeeded"
-    assert sorted(await entries(ledger)) == list(range(40))
+    assert sorted(await entries(ledger)) == list(range(16))
 
 
 async def test_a_conflict_in_a_transaction_of_the_app_says_to_run_it_again(ledger: Rowlock) -> None:

@@ -59,6 +59,7 @@ async def test_an_error_of_a_handlers_block_is_the_jobs_own(ledger: Rowlock, err
     assert await entries(ledger) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_error_that_passes_a_middleware_and_a_lifespan_is_raised_as_it_is(ledger: Rowlock) -> None:
     seen: list[BaseException] = []
 

@@ -183,6 +183,7 @@ async def test_the_outer_transaction_may_be_used_inside_of_the_inner_block(ledge
     assert await entries(ledger) == [3]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_block_inside_of_a_transaction_of_the_app_is_refused_at_once(ledger: Rowlock) -> None:
     """One commits with the block, the other with the job: on SQLite the second would wait for the first."""
 
@@ -270,6 +271,7 @@ async def test_a_block_that_is_open_when_the_handler_returns_is_waited_for(ledge
     assert await entries(ledger) == [1]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_block_that_begins_after_its_handler_has_returned_is_refused(ledger: Rowlock) -> None:
     """It could not commit with the success any more, and would never end."""
     tasks: list[asyncio.Task[None]] = []
