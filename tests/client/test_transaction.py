@@ -127,7 +127,7 @@ async def test_a_lease_lost_meanwhile_takes_the_effects_with_it(ledger: Rowlock)
 
 
 async def test_a_cancel_takes_the_effects_with_it(app_url: str) -> None:
-    """On SQLite the cancel waits for the rollback of the transaction, which may hold the only writer's place for 1 s."""
+    """On SQLite the cancel waits for the rollback of the transaction, which may keep others from writing for 1 s."""
     async with Rowlock(settings=settings_for(app_url, heartbeat_seconds=0.5, lease_seconds=20)) as app:
         await execute(app, "CREATE TABLE ledger (n integer)")
         wrote = asyncio.Event()
