@@ -180,6 +180,7 @@ READING += ["deadletters show 1-1", "alerts test", "jobs retry 1 --dry-run", "jo
 def test_a_verb_that_only_reads_says_that_the_file_is_missing_and_creates_none(
     inside: Inside, folder: Path, words: str
 ) -> None:
+    (folder / "typo.db").unlink(missing_ok=True)  # an earlier row has created it by mistake
     line = inside.error(*words.split(), "--database", "sqlite:///typo.db", code=2)
     assert line.endswith("typo.db: this file does not exist; check the URL, or run rowlock migrate")
     assert not (folder / "typo.db").exists()
