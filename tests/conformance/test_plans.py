@@ -205,7 +205,8 @@ def test_a_statement_reads_only_its_own_rows(plans: dict[str, dict[str, list[Pla
 @pytest.mark.parametrize("engine", ["postgres"])
 async def test_postgresql_keeps_only_plans_of_tested_statements(rig: Rig) -> None:
     """A plan is kept on the connections of `hot` operations alone; an INSERT of values cannot have a bad one."""
-    await rig.store.run(settle.succeed([(job.id, job.token, None) for job in [await rig.running()]], settle.Keep()))
+    done = await rig.running()
+    await rig.store.run(settle.succeed([(done.id, done.token, None)], settle.Keep()))
     await rig.settle(await rig.running(source="api:a"), Succeeded())
     failing = await rig.running()
     await rig.store.run(leases.beat([(failing.id, failing.token)], 60))

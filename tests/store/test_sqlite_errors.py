@@ -17,6 +17,7 @@ from support.each import each
         (apsw.SQLITE_CANTOPEN, StoreUnavailable),
         (apsw.SQLITE_CONSTRAINT, StoreError),
     ],
+    ids=["full", "write", "read", "busy", "cannot open", "constraint"],
 )
 def test_an_error_is_told_by_its_result_code(code: int, ours: type[StoreError]) -> None:
     translated = translate(apsw.exception_for(code), "write")
