@@ -160,7 +160,7 @@ def test_a_stored_follow_up_that_cannot_be_understood_is_none_and_the_job_ends(s
     assert sql.end("complete", job) == "applied"
     assert tasks(sql) == []
     assert len(warnings) == 1
-    assert f"job {job_id} has a follow-up that cannot be understood" in warnings[0]
+    assert f"job {job_id} has a follow-up that cannot be read" in warnings[0]
 
 
 def test_the_options_of_a_follow_up_are_those_of_pythons_list(sql: Sql) -> None:

@@ -891,7 +891,7 @@ FROM rowlock.tasks t
 WHERE t.name = o ->> 'task'), '{}') || o;
 END IF;
 RETURN rowlock._options('enqueue', o - 'task' - 'bare') || jsonb_build_object('task', o -> 'task', 'bare', coalesce(o -> 'bare' = 'true', FALSE));
-EXCEPTION WHEN data_exception OR program_limit_exceeded OR statement_too_complex OR SQLSTATE 'RL001' OR SQLSTATE 'RL002' OR SQLSTATE 'RL003' THEN RAISE WARNING 'rowlock: % has a follow-up that cannot be understood, and gets none: %', ended, SQLERRM;
+EXCEPTION WHEN data_exception OR program_limit_exceeded OR statement_too_complex OR SQLSTATE 'RL001' OR SQLSTATE 'RL002' OR SQLSTATE 'RL003' THEN RAISE WARNING 'rowlock: % has a follow-up that cannot be read, so none is enqueued: %', ended, SQLERRM;
 RETURN NULL;
 END;
 $function$
