@@ -73,7 +73,7 @@ def test_a_sweep_leaves_a_job_whose_follow_up_cannot_be_inserted_and_ends_the_ot
             (job,) = sql.claim(1, "u", lease_seconds=1)
             assert job["job_id"] == waits
     assert (sql.job(bad)["state"], sql.job(good)["state"]) == ("running", "dead")
-    assert warnings == [f"rowlock: the lease of job {bad} ran out and cannot be ended: a bad row"]
+    assert warnings == [f"rowlock: the lease of job {bad} has expired but cannot be ended: a bad row"]
     assert sql.value("SELECT reclaimed FROM rowlock.sweep(100, 0)") == 1
     assert sql.job(bad)["state"] == "dead"
     assert sql.value("SELECT count(*) FROM rowlock.jobs_live WHERE task = 'next'") == 1

@@ -137,8 +137,7 @@ def count(changes: Sequence[Count]) -> Steps[None]:
 
 
 def ended(batch_id: str, state: State, code: str | None = None, message: str | None = None) -> Count:
-    """The change for a job that gets its final state. A job that did not start in time is cancelled, with the error
-    code EXPIRED."""
+    """The change for a job that gets its final state. `code` tells if a cancelled job did not start in time."""
     expired = state is State.CANCELLED and code == EXPIRED
     failed = expired or state is State.DEAD
     cancelled = state is State.CANCELLED and not expired
@@ -178,8 +177,7 @@ def start(ids: Sequence[str]) -> Steps[None]:
 
 @operation(repeatable=True)
 def seal(batch_id: str) -> Steps[None]:
-    """Accept no more jobs from outside. Waits for transactions that add jobs. The caller must call `end` after the
-    commit."""
+    """Accept no more jobs from outside. Waits for transactions that add jobs. After the commit, call `end`."""
     yield Call("hold_batches", asked=[(batch_id,)])
     if not (yield Call("seal_batch", batch_id=batch_id)):
         raise BatchNotFound(batch_id)
@@ -244,8 +242,7 @@ def _ended(batch: BatchRow) -> dict[str, Any]:
 
 @operation(repeatable=True)
 def mark_cancelled(batch_id: str) -> Steps[bool]:
-    """Cancel a batch, so that it accepts no more jobs. False if it is over or unknown. Waits for transactions that add
-    jobs."""
+    """Cancel a batch: it accepts no more jobs. False if it is over or unknown. Waits for transactions that add jobs."""
     yield Call("hold_batches", asked=[(batch_id,)])
     return bool((yield Call("cancel_batch", batch_id=batch_id)))
 

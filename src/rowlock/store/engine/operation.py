@@ -130,8 +130,7 @@ def drive(op: Operation[T], dialect: Dialect, runner: Executes, wakes: list[Wake
 
 
 async def drive_awaiting(op: Operation[T], dialect: Dialect, execute: Callable[[Call], Awaitable[list[Row]]]) -> T:
-    """Run an operation on PostgreSQL, awaiting each statement. Its wake-ups are dropped, because there the statements
-    themselves notify."""
+    """Run an operation on PostgreSQL, awaiting each statement. Drops its wake-ups: there the statements notify."""
     steps = op.start()
     try:
         step = next(steps)

@@ -157,8 +157,7 @@ class Block:
             block._turn.release()
 
     async def _marking(self, work: Awaitable[T]) -> T:
-        """Run a statement. Mark the transaction as failed if it raises or is cancelled, because half of its work may be
-        done."""
+        """Run a statement. If it raises or is cancelled, half of it may be done: mark the transaction as failed."""
         try:
             return await work
         except BaseException as error:

@@ -88,8 +88,7 @@ class Done(NamedTuple):
 
 
 def with_states(action: str, wanted: JobFilter) -> JobFilter:
-    """The filter, with the action's usual states if it names none. InvalidArguments for a state that the action can't
-    apply to."""
+    """The filter, with the action's usual states if it has none. InvalidArguments for a state that doesn't fit."""
     verb = VERBS[action]
     for state in wanted.states:
         if state not in verb.possible:
@@ -137,21 +136,20 @@ async def carry_on(store: Runs, token_hash: str, actor: Actor, keep: Keep, tries
     """Carry out a confirmed action on the next jobs. None if no preview has that token. Call it until it is done. A
     retried job gets `tries` more tries."""
     try:
-        return await store.run(_act(token_hash, actor, keep, tries))
+        return await store.run(_change_next(token_hash, actor, keep, tries))
     except OUTAGE:
         raise
     except Exception as error:
         log.warning("a bulk change failed (%s); looking for the job that made it fail", error)
-    action, ids = await store.run(_next(token_hash))
+    action, ids = await store.run(_next_ids(token_hash))
     failed = await _failing(store, action, ids, keep, tries)
-    return await store.run(_act(token_hash, actor, keep, tries, failed))
+    return await store.run(_change_next(token_hash, actor, keep, tries, failed))
 
 
 async def change_some(
     store: Runs, action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries: int = 1
 ) -> tuple[dict[str, str], Failed]:
-    """Change the jobs with these ids and audit who did it. Returns what happened to each changed job, and the jobs that
-    couldn't be changed."""
+    """Change the jobs with these ids, with an audit entry. Returns what happened to each job, and the failed jobs."""
     try:
         return await store.run(_change_some(action, ids, keep, actor, tries)), {}
     except OUTAGE:
@@ -190,7 +188,7 @@ def _try(action: str, ids: Sequence[str], keep: Keep, tries: int) -> Steps[None]
 
 
 @operation()
-def _next(token_hash: str) -> Steps[tuple[str, list[str]]]:
+def _next_ids(token_hash: str) -> Steps[tuple[str, list[str]]]:
     """The action of a stored preview, and the jobs that it changes next."""
     for row in (yield Call("lock_preview", token_hash=token_hash)):
         part = yield from _part(row)
@@ -224,7 +222,9 @@ def _part(row: Row) -> Steps[_Part]:
 
 
 @operation()
-def _act(token_hash: str, actor: Actor, keep: Keep, tries: int, failed: Failed | None = None) -> Steps[Done | None]:
+def _change_next(
+    token_hash: str, actor: Actor, keep: Keep, tries: int, failed: Failed | None = None
+) -> Steps[Done | None]:
     """Change the next jobs, except those in `failed`."""
     failed = failed or {}
     rows = yield Call("lock_preview", token_hash=token_hash)

@@ -90,8 +90,7 @@ unixepoch('subsec')
 
 -- name: to_sweep
 -- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches; and the database's
--- own clock, which the sweeper watches for jumps. One statement instead of three transactions, because most sweeps find
--- nothing.
+-- own clock, which the sweeper watches for jumps. One statement, not three transactions: most sweeps find nothing.
 SELECT (
     -- ORDER BY, here and below, keeps the plan on the index; without it, the whole table may be read.
     SELECT 1 FROM {t}jobs_live j

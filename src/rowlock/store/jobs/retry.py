@@ -18,7 +18,7 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
     rows = yield Call("lock_finished", asked=[(job_id,) for job_id in sorted(set(ids))])
     revived = []
     for row in rows:
-        if (yield from _takes_key_back(row)):
+        if (yield from _retake_key(row)):
             revived.append(row)
     if revived:
         asked = [(row.id,) for row in revived]
@@ -30,7 +30,7 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
     return {row.id for row in revived}
 
 
-def _takes_key_back(finished: Row) -> Steps[bool]:
+def _retake_key(finished: Row) -> Steps[bool]:
     """Take a finished job's key for it again. False if another job holds the key; True if there is nothing to take."""
     if finished.unique_mode not in ("until_done", "forever") or finished.unique_key is None:
         return True

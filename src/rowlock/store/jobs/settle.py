@@ -83,7 +83,7 @@ def _apply(held: Sequence[Settlement], keep: Keep, by_holder: bool) -> Steps[Non
     ended = [attempt_row(job.id, t) for job, t in held if t.outcome is not Outcome.SUCCEEDED]
     if ended:
         yield Call("record_attempts", ended=ended)
-    back = [_back_row(job.id, t, by_holder) for job, t in held if t.state not in FINAL]
+    back = [_requeue_row(job.id, t, by_holder) for job, t in held if t.state not in FINAL]
     if back:
         yield Call("requeue", back=back)
     final = {job.id: t for job, t in held if t.state in FINAL}
@@ -100,7 +100,7 @@ def attempt_row(job_id: str, t: Transition) -> tuple[Any, ...]:
     return (job_id, str(t.outcome), t.error_code, t.error_message, stored)
 
 
-def _back_row(job_id: str, t: Transition, by_holder: bool) -> tuple[Any, ...]:
+def _requeue_row(job_id: str, t: Transition, by_holder: bool) -> tuple[Any, ...]:
     counts = (t.released, t.lost, t.convicted)
     return (job_id, str(t.state), t.delay, *counts, *t.streaks, t.error_code, t.error_message, int(by_holder))
 
@@ -133,8 +133,8 @@ async def settle(
 ) -> dict[str, Answer]:
     """Write how attempts ended, each under its lease, then end the batches that are now complete. Successes without a
     follow-up go through `succeed`, all other transitions through `apply`. Returns for each job: applied, duplicate
-    (this token has settled it before) or lost (another lease has replaced this one). `tell` is called with these
-    answers before the batches end, because ending them may take long if the database goes away."""
+    (this token has settled it before) or lost (the lease no longer holds). `tell` is called with these answers before
+    the batches end, because ending them may take long if the database goes away."""
     answers: dict[str, Answer] = {}
     done = [(job, t) for job, t in settlements if t.state is State.SUCCEEDED and job.on_success is None]
     linked = [job for job, _ in done if is_linked(job)]

@@ -105,8 +105,7 @@ def spread(since: datetime) -> Steps[dict[str, tuple[list[int], list[int]]]]:
 
 
 def percentile(counts: Sequence[int], part: float) -> float | None:
-    """This percentile of the counted values in seconds (`part` from 0 to 1), interpolated within its bucket. None if
-    nothing was counted."""
+    """A percentile of the counted seconds (`part` is 0 to 1), interpolated within its bucket. None without counts."""
     total = sum(counts)
     if not total:
         return None
@@ -131,8 +130,7 @@ def waiting() -> Steps[bool]:
 
 @operation(repeatable=True)
 def sum_up() -> Steps[bool]:
-    """Add the triggers' counts to minutes, hours and totals. Returns whether there may be more. Does nothing while
-    another process is summing up."""
+    """Add the triggers' counts to minutes, hours and totals, unless another process does. True: there may be more."""
     if (yield from dialect()).many_writers:
         return bool((yield Call("sum_up", n=AT_ONCE))[0].moved == AT_ONCE)
     yield Call("sum_up_rollups", seconds=60)

@@ -133,8 +133,7 @@ def live_queues(found: Lanes, paused: Collection[str], *, retries: bool = True) 
 
 
 def unknown(found: Lanes) -> Steps[tuple[UnknownTask, ...]]:
-    """Lanes with waiting jobs that no live worker can take. Delayed jobs have no index by task, so only those that are
-    due first are counted."""
+    """Lanes with waiting jobs that no live worker can take. Of delayed jobs, only those that are due first count."""
     known = served_tasks(found.workers)
     counted = Counter[tuple[str, str]]()
     ready = sorted({(head.queue, head.task) for head in found.heads} - known)

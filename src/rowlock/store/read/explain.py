@@ -34,8 +34,8 @@ BATCH_STATES = {
 }
 
 
-class HeldUp(NamedTuple):
-    """The obstacle that keeps a job from starting."""
+class Obstacle(NamedTuple):
+    """Why a job can't start now."""
 
     reason: str
     text: str
@@ -43,7 +43,7 @@ class HeldUp(NamedTuple):
     busy_with: tuple[str, ...] = ()
 
 
-def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
+def obstacle_of_source(source: str, now: datetime) -> Steps[Obstacle | None]:
     """The reason why jobs of a source can't start now; None if they can."""
     rows = yield Call("read_gates", named=[(source,)])
     gate = gate_of(rows[0][2:])
@@ -65,14 +65,14 @@ def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
     return _closed(source, gate, admission, now)
 
 
-def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
+def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> Obstacle:
     named = ", ".join(f"{row.id} on {row.locked_by}" for row in rows[:3])
     more = f" and {running - 3} more" if running > 3 else ""
     text = f"{who} runs {running} of {limit} allowed jobs" + (f": {named}{more}." if rows else ".")
-    return HeldUp("saturated", text, busy_with=tuple(row.id for row in rows))
+    return Obstacle("saturated", text, busy_with=tuple(row.id for row in rows))
 
 
-def _paused(source: str, pauses: list[Row], *, broken: bool) -> HeldUp:
+def _paused(source: str, pauses: list[Row], *, broken: bool) -> Obstacle:
     """All pauses that must end: the source's own, made by its breaker or an operator, and its class's."""
     reason, texts, ends = "stopped", list[str](), list[datetime]()
     for row in pauses:
@@ -85,21 +85,21 @@ def _paused(source: str, pauses: list[Row], *, broken: bool) -> HeldUp:
             ends.append(moment(row.until))
             what += f" until {when(ends[-1])}"
         texts.append(f"{who} {what}; `rowlock sources resume {row.name}` ends that now.")
-    return HeldUp(reason, " ".join(texts), max(ends) if len(ends) == len(pauses) else None)
+    return Obstacle(reason, " ".join(texts), max(ends) if len(ends) == len(pauses) else None)
 
 
-def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> HeldUp:
+def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> Obstacle:
     """The source is not paused, but its bucket is empty, or another job is its probe."""
     if admission.why == "probe":
-        return HeldUp("probe", f"One job is trying out its source {source!r}; if that succeeds, all jobs can start.")
+        return Obstacle("probe", f"One job is trying out its source {source!r}; if that succeeds, all jobs can start.")
     # A row that another program wrote may have a wait beyond Python's calendar.
     until = now + timedelta(seconds=min(admission.wait or 0.0, (LATEST - now).total_seconds()))
     rate = f"Its source {source!r} is limited to {show_rate(gate.rate or 0.0)}"
     if gate.ahead:
-        return HeldUp(
+        return Obstacle(
             "rate", f"{rate}; a clock that was ahead wrote its token bucket, which a worker corrects within a minute."
         )
-    return HeldUp("rate", f"{rate}; the next token comes at {when(until)}.", until)
+    return Obstacle("rate", f"{rate}; the next token comes at {when(until)}.", until)
 
 
 def when(at: datetime) -> str:
@@ -157,8 +157,8 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     job = job_of(rows[0])
     if job.final:
         return _finished(job)
-    if (left_alone := (yield from bad_rows.found(job.id))) is not None:
-        return _set_aside(job, left_alone)
+    if (aside := (yield from bad_rows.found(job.id))) is not None:
+        return _set_aside(job, aside)
     now = yield from clock.now().start()
     if job.state is State.QUEUED and job.locked_by is not None:
         return _published(job)
@@ -169,16 +169,21 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     knowing = [row for row in serving if job.task in (names(row.tasks) or ())]
     if job.run_after > now and (yield Call("is_ready", job_id=job.id)):
         job = replace(job, run_after=now)  # a clock that was ahead made it claimable, and it remains claimable
-    found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row.paused_at) for row in paused], serving, knowing)]
-    held_up = (yield from held_up_by_source(job.source, now)) if job.source is not None else None
+    found = [
+        *_too_early_or_late(job, now),
+        *_unavailable(job, [moment(row.paused_at) for row in paused], serving, knowing),
+    ]
+    obstacle = (yield from obstacle_of_source(job.source, now)) if job.source is not None else None
     if found:
         reason, text = found[0]
-        others = [*found[1:], *([(held_up.reason, held_up.text)] if held_up else [])]
+        others = [*found[1:], *([(obstacle.reason, obstacle.text)] if obstacle else [])]
         also = tuple(other for other, _ in others)
         text = " ".join([text, *(more for other, more in others if other in BY_HAND)])
-        return _said(job, reason, text, also=also, waits_until=job.run_after if job.run_after > now else None)
-    if held_up is not None:
-        return _said(job, held_up.reason, held_up.text, waits_until=held_up.until, busy_with=held_up.busy_with)
+        return _explanation(job, reason, text, also=also, waits_until=job.run_after if job.run_after > now else None)
+    if obstacle is not None:
+        return _explanation(
+            job, obstacle.reason, obstacle.text, waits_until=obstacle.until, busy_with=obstacle.busy_with
+        )
     served = served_tasks(knowing)
     place = {"lane": sorted(served), "priority": job.priority, "id": job.id, "n": PLACES + 1}
     line = Call("line", **place) if job.source is None else Call("line_of_source", source=job.source, **place)
@@ -186,7 +191,7 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     return _in_line(job, knowing, int(ahead.same_line), int(ahead.other_lines), bool(ahead.turns))
 
 
-def _said(job: Job, reason: str, text: str, **more: Any) -> Explanation:
+def _explanation(job: Job, reason: str, text: str, **more: Any) -> Explanation:
     """An explanation that includes the error of the job's last attempt."""
     return Explanation(job.id, job.state, reason, text, **{"error": _error(job), **more})
 
@@ -194,7 +199,7 @@ def _said(job: Job, reason: str, text: str, **more: Any) -> Explanation:
 def _published(job: Job) -> Explanation:
     since = f" since {job.locked_at.isoformat(timespec='seconds')}" if job.locked_at else ""
     text = f"Its request is in the stream job.requests{since}, and no worker has answered yet."
-    return _said(job, "published", text, held_since=job.locked_at)
+    return _explanation(job, "published", text, held_since=job.locked_at)
 
 
 def explain_batch(batch_id: str) -> Steps[Explanation | None]:
@@ -223,13 +228,13 @@ def _ends(batch: BatchRow) -> str:
     return f"of {_many(batch.total, 'job')} {', '.join(counted)}" if counted else "it had no jobs"
 
 
-def _set_aside(job: Job, aside_: bad_rows.Aside) -> Explanation:
-    again = f"else it is tried again at {when(aside_.again_at)}" if aside_.again_at else "else it is not tried again"
+def _set_aside(job: Job, aside: bad_rows.Aside) -> Explanation:
+    again = f"else it is tried again at {when(aside.again_at)}" if aside.again_at else "else it is not tried again"
     text = (
-        f"It has been set aside since {when(aside_.since)}, because {aside_.doing} failed for it: {aside_.error}."
+        f"It has been set aside since {when(aside.since)}, because {aside.doing} failed for it: {aside.error}."
         f" Repair its row, then delete its row in set_aside; {again}."
     )
-    return _said(job, "aside", text, waits_until=aside_.again_at, error=aside_.error)
+    return _explanation(job, "aside", text, waits_until=aside.again_at, error=aside.error)
 
 
 def _finished(job: Job) -> Explanation:
@@ -240,7 +245,7 @@ def _finished(job: Job) -> Explanation:
         State.DEAD: f"It died at {at} in attempt {job.attempt}{because}; a retry would run it again.",
         State.CANCELLED: f"It was cancelled at {at}{because}; a retry would run it again.",
     }[job.state]
-    return _said(job, "finished", text)
+    return _explanation(job, "finished", text)
 
 
 def _running(job: Job, now: datetime) -> Explanation:
@@ -255,7 +260,7 @@ def _running(job: Job, now: datetime) -> Explanation:
     else:
         reason = "running"
         text = f"{runs}; its lease holds until {when(until)}, and each heartbeat extends it."
-    return _said(job, reason, text, waits_until=until, held_by=job.locked_by, held_since=since)
+    return _explanation(job, reason, text, waits_until=until, held_by=job.locked_by, held_since=since)
 
 
 def _too_early_or_late(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
@@ -272,7 +277,7 @@ def _too_early_or_late(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
             yield "time", f"It is scheduled for {at}."
 
 
-def _nobody(
+def _unavailable(
     job: Job, paused: Sequence[datetime], serving: Sequence[Row], knowing: Sequence[Row]
 ) -> Iterator[tuple[str, str]]:
     for since in paused:
@@ -304,7 +309,7 @@ def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: boo
         text = f"{first} {come} in line for {by}."
     exact = ahead <= PLACES and not other and not turns
     reason = "line" if place or turns else "next"
-    return _said(job, reason, text, place=place, place_exact=exact)
+    return _explanation(job, reason, text, place=place, place_exact=exact)
 
 
 def _many(number: int, what: str) -> str:

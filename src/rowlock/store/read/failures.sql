@@ -1,8 +1,7 @@
 -- Failed attempts, in the order of store/read/failures.py. Each statement reads a bounded number of rows.
 
 -- name: failures
--- The newest :n failures since :since: the number for each task, code, source and message, in each slot of :width
--- seconds.
+-- The newest :n failures since :since, counted by task, code, source, message and slot of :width seconds.
 SELECT f.task, f.error_code, f.source, f.message, count(*) AS number,
        CAST(floor(({seconds_until(f.finished_at)} - {seconds_until(CAST(:since AS timestamptz))}) / :width) AS integer) AS slot,
        {time(min(f.finished_at))} AS first_at, {time(max(f.finished_at))} AS last_at, max(CAST(f.job_id AS text)) AS job_id

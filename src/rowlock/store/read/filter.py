@@ -79,8 +79,7 @@ class BadFilter(InvalidArguments):
 
 
 def read_filter(given: Mapping[str, Any]) -> JobFilter:
-    """A filter from texts, by the field names of the API and the command line; fields that are None are ignored. Raises
-    BadFilter."""
+    """A filter from texts, by the field names of the API and the command line. Ignores None. Raises BadFilter."""
     found: dict[str, Any] = {}
     for name, text in given.items():
         if text is None:

@@ -84,6 +84,5 @@ def result_files(ids: Sequence[str]) -> Steps[dict[str, tuple[bool, str | None]]
 
 @operation(read=True)
 def never_due(n: int) -> Steps[list[tuple[str, str]]]:
-    """(id, task) of jobs whose `run_after` is after 2199. The table refuses such times now, but old rows may have
-    them."""
+    """(id, task) of jobs whose `run_after` is after 2199. The table refuses such times, but old rows may have them."""
     return [(row.id, row.task) for row in (yield Call("never_due", end=LAST_MOMENT, n=n))]

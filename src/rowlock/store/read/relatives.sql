@@ -1,5 +1,4 @@
--- Parents and children of jobs, in the order of store/read/relatives.py. Most jobs have no parent, so they are in
--- neither index.
+-- Parents and children of jobs, in the order of store/read/relatives.py. Jobs without a parent are in neither index.
 
 -- part: live_relative
 -- A link to a live job.

@@ -64,8 +64,7 @@ def list_jobs(filter: JobFilter, limit: int, before: str | None = None) -> Steps
 
 @operation(read=True)
 def newest_ids(filter: JobFilter, limit: int, before: str | None = None) -> Steps[list[str]]:
-    """The ids of up to `limit` matching jobs, newest first. For the next page, pass the last id of this page as
-    `before`."""
+    """The ids of up to `limit` matching jobs, newest first. For the next page, pass the last id as `before`."""
     found, next_ = list[str](), before
     while len(found) < limit:
         ids, next_ = yield from page(filter, limit - len(found), next_).start()
@@ -82,7 +81,7 @@ def page(filter: JobFilter, limit: int, before: str | None = None) -> Steps[Page
     start = high if before is None else min(checked_id(before), high)
     found, edges = list[str](), list[str]()
     for index in _indexes(filter):
-        ids, edge = yield from _through(index, limit, start, low)
+        ids, edge = yield from _look(index, limit, start, low)
         found += ids
         edges += [] if edge is None else [edge]
     # Below an edge, one index may have jobs that were not read yet. The next page returns all jobs below it, in order.
@@ -93,7 +92,7 @@ def page(filter: JobFilter, limit: int, before: str | None = None) -> Steps[Page
     return Page(ids, edge)
 
 
-def _through(index: Index, limit: int, start: str, low: str) -> Steps[tuple[list[str], str | None]]:
+def _look(index: Index, limit: int, start: str, low: str) -> Steps[tuple[list[str], str | None]]:
     """The matches of a bounded look at one index, and the id where it stopped; None at the end of the index."""
     found, at = list[str](), start
     for size in (FIRST_LOOK, index.size):

@@ -67,8 +67,7 @@ def slot_lanes(seconds: float) -> Steps[tuple[datetime, list[Lane], bool]]:
 
 
 def in_lanes(bars: Iterable[Bar]) -> list[Lane]:
-    """Arrange attempts in lanes without overlaps. The database doesn't store an attempt's slot, so each gets the first
-    free lane."""
+    """Arrange attempts in lanes without overlaps. Their real slots aren't stored, so each gets the first free lane."""
     lanes: dict[str, list[Lane]] = {}
     for bar in sorted(bars, key=lambda bar: (bar.worker, bar.began)):
         mine = lanes.setdefault(bar.worker, [])

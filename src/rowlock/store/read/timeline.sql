@@ -29,8 +29,8 @@ SELECT source, {time(at)} AS at, succeeded, failed FROM (
     GROUP BY 1, 2) found;
 
 -- name: slot_bars
--- Attempts in the last -:ago seconds, for a chart of the slots: the :n newest successes, the :n newest other ends, and
--- the running ones.
+-- Attempts in the last -:ago seconds, for a chart of the slots: the :n newest successes and other ends, and all
+-- running.
 SELECT * FROM (
     SELECT CAST(j.id AS text) AS job_id, j.task, j.attempt, j.last_worker AS worker, 'succeeded' AS outcome,
            {time(j.started_at)} AS began, {time(j.finished_at)} AS ended

@@ -70,7 +70,7 @@ def fire(n: int, left_out: Collection[ScheduleRule] = ()) -> Steps[Fired]:
 
 def fire_locked(rows: Sequence[Row]) -> Steps[Fired]:
     """Fire the due ticks of schedules whose rows (the part `due_schedule`) are locked, and write their next ticks."""
-    at_work = yield from _at_work(rows)
+    unfinished = yield from _with_unfinished_jobs(rows)
     moved: list[tuple[Any, ...]] = []
     fired: list[tuple[str, datetime, str, float]] = []
     passed_over: list[tuple[str, datetime, None]] = []
@@ -81,7 +81,7 @@ def fire_locked(rows: Sequence[Row]) -> Steps[Fired]:
         ticks = schedule.ticks()
         if schedule.overlap == "skip":
             ticks = ticks[-1:]  # two ticks that fire together would overlap
-            if schedule.rule.id in at_work:
+            if schedule.rule.id in unfinished:
                 passed_over += [(schedule.rule.id, tick, None) for tick in ticks]
                 ticks = []
         fired += [(schedule.rule.id, tick, new_id(), schedule.draw()) for tick in ticks]
@@ -98,7 +98,7 @@ def fire_locked(rows: Sequence[Row]) -> Steps[Fired]:
     return Fired(len(moved), len(fresh), len(passed_over), refused)
 
 
-def _at_work(rows: Sequence[Row]) -> Steps[set[str]]:
+def _with_unfinished_jobs(rows: Sequence[Row]) -> Steps[set[str]]:
     """The ids of those schedules with `overlap="skip"` that have an unfinished job."""
     asked = [(row.id,) for row in rows if row.overlap == "skip"]
     return {row.id for row in (yield Call("schedules_at_work", asked=asked))} if asked else set()
@@ -132,15 +132,15 @@ class Due:
         self.next_tick: datetime | None = moment(row.next_tick)
         self._now: datetime = moment(row.now)
         paused_at = moment(row.paused_at) or self._now
-        self._looked_at = min(paused_at, self._now)  # the pause may have been written by a clock that was ahead
+        self._as_of = min(paused_at, self._now)  # the pause may have been written by a clock that was ahead
 
     def ticks(self) -> list[datetime]:
         """The ticks to fire now. None of them if the rule can't be parsed."""
         if self.problem is not None:
             return []
         assert self.next_tick is not None
-        until = self._looked_at if self._ends_at is None else min(self._looked_at, self._ends_at)
-        return ticks_to_fire(self._parsed, self.next_tick, until, self._looked_at, self._missed, ON_TIME)
+        until = self._as_of if self._ends_at is None else min(self._as_of, self._ends_at)
+        return ticks_to_fire(self._parsed, self.next_tick, until, self._as_of, self._missed, ON_TIME)
 
     def first_after_now(self) -> datetime | None:
         """The first tick after now; the stored next tick if the rule can't be parsed."""
@@ -149,8 +149,7 @@ class Due:
         return first_tick(self._parsed, self._starts_at, self._ends_at, self._now)
 
     def put_right(self) -> datetime | None:
-        """The next tick by the corrected clock. A due tick stays due; a later one is moved up to the rule's first tick
-        after now."""
+        """The next tick by the corrected clock. A due tick stays; a later one moves up to the first tick after now."""
         first = self.first_after_now()
         return first if self.next_tick is None or (first is not None and first < self.next_tick) else self.next_tick
 

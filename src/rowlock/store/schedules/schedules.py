@@ -82,8 +82,7 @@ class Declared(NamedTuple):
 @operation()
 def declare(schedules: Sequence[Schedule], origin: str, started_at: datetime | float | None) -> Steps[Declared]:
     """Write definitions. `started_at` is when the declaring process started, by the database's clock (None: now). A
-    schedule without a future tick is refused if it is added by hand, but allowed in code and config, where it may have
-    fired already."""
+    schedule without a future tick is refused by hand, but allowed in code and config, where it may have fired."""
     now = yield from clock.now().start()
     before = yield Call("schedule_origins", asked=[(schedule.id,) for schedule in schedules])
     if origin == "runtime":

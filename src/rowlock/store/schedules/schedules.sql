@@ -82,8 +82,7 @@ WHERE id = :id
 FOR UPDATE;
 
 -- name: last_job
--- Store the job of a run by hand as the schedule's last job. `updated_at` is the time when `next_tick` was written, so
--- it stays.
+-- Store the job of a run by hand as the schedule's last job. `updated_at` stays: it is when `next_tick` was written.
 UPDATE {t}schedules SET last_job = :job_id WHERE id = :id;
 
 -- name: ticks_ahead
@@ -98,7 +97,7 @@ WHERE k.schedule_id = asked.id AND k.tick > {now};
 UPDATE {t}schedules SET paused_at = coalesce(paused_at, {now}), updated_at = {now} WHERE id = :id RETURNING id;
 
 -- name: resume_schedule
--- End the pause and set the next tick. The caller has locked the row and fired the ticks that the pause interrupted.
+-- End the pause and set the next tick. The caller has locked the row and fired ticks that were due before the pause.
 UPDATE {t}schedules
 SET next_tick = :next_tick, paused_at = NULL, problem = NULL, updated_at = {now}
 WHERE id = :id

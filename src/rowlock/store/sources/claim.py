@@ -196,8 +196,7 @@ def _oldest(found: list[Found], asked: Asked) -> tuple[list[Found], Ends]:
 
 def _plain_in_order(found: list[Found], share: int) -> tuple[list[Found], Ends]:
     """The plain jobs that may be claimed without breaking claim order across the ranges. If a range was not read to its
-    end, all jobs that come after the last one read there are left out, and its position is marked as possibly having
-    more jobs."""
+    end, all jobs after the last one read there are left out, and its position is marked as possibly having more."""
     ranges: dict[QueueTask, list[Found]] = {}
     for job in found:
         ranges.setdefault(QueueTask(job.queue, job.task), []).append(job)

@@ -4,8 +4,7 @@
 -- statement. By then the transaction that held the lock before has committed, and the counting statement's snapshot is
 -- younger than that commit. In a single statement, the snapshot would be older than the lock.
 --
--- INDEXED BY makes SQLite find sources by name. With outdated statistics, from a time with two sources, it would read
--- all twenty thousand.
+-- INDEXED BY makes SQLite find sources by name. With statistics from a time with two sources, it would read all 20,000.
 
 -- part: limits
 -- The first columns of core.sources.admission.Gate, from the source's row `s` and its class's row `c`: limits, pause

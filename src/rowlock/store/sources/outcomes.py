@@ -1,7 +1,7 @@
 """Update sources by the outcomes of their jobs: streaks, breakers, pauses, refusals; in the outcomes' transaction.
 
-Successes write the source's row at most once a second. If a batch has a failure that the source caused, or a refusal,
-`core.sources.breaker.after` weighs the outcomes of that source one by one, under the row's lock.
+Successes write the source's row at most once a second. If one outcome is a refusal or a failure that the source caused,
+`core.sources.breaker.after` weighs all outcomes of that source one by one, under the row's lock.
 """
 
 from __future__ import annotations

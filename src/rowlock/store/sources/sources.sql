@@ -50,8 +50,7 @@ WHERE name = :name
 RETURNING name;
 
 -- name: resume_source
--- End a pause or a block, and close the breaker. The epoch grows, so attempts that were claimed before don't count for
--- the breaker.
+-- End a pause or a block, and close the breaker. The epoch grows, so that older attempts don't count for the breaker.
 UPDATE {t}sources
 SET enabled = TRUE, paused_until = NULL, paused_at = NULL, class_enabled = TRUE, class_paused_until = NULL,
     class_paused_at = NULL, opened_at = NULL, opens = 0, failure_streak = 0, refusals = 0, epoch = epoch + 1,

@@ -15,8 +15,7 @@ AHEAD_SECONDS = 1.0  # a time further in the future than this was written while 
 
 @operation(repeatable=True)
 def put_jobs_right(waiting: int) -> Steps[tuple[int, int]]:
-    """Correct the leases of running jobs, and among the first `waiting` delayed jobs those that have run before.
-    Returns how many of each."""
+    """Correct leases, and the delays of retries among the first `waiting` delayed jobs. Returns how many of each."""
     leases = yield Call("put_leases_right", n=LEASES)
     retries = (yield Call("put_waiting_right", n=waiting)) if waiting else []
     return len(leases), len(retries)

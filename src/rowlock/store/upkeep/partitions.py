@@ -38,8 +38,7 @@ Partitions = dict[date, str]  # the result for each day that had no partition
 
 async def first_partitions(store: Store, keep: Keep) -> Partitions:
     """Create the partitions for jobs that finish today. Must be called before the first job finishes: once the default
-    partition has a row of some day, that day can't get a partition, and creating any other one reads the whole default
-    partition."""
+    partition has a row of some day, that day can't get a partition, and creating another one reads all of its rows."""
     return await _ensure(store, sorted({int(seconds / DAY) + n for seconds in keep for n in (0, 1)}))
 
 

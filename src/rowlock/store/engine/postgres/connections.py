@@ -21,7 +21,7 @@ from rowlock.store.engine.postgres.connector import Connector
 
 IDLE_SECONDS = 300.0  # an unused connection is closed after this
 CLOSE_SECONDS = 5.0
-CALL_OFF_SECONDS = 1.0  # how long to wait for the server to confirm that it has cancelled a statement
+CANCEL_SECONDS = 1.0  # how long to wait for the server to confirm that it has cancelled a statement
 
 
 class Connections:
@@ -87,10 +87,10 @@ class Connections:
             ) from None
 
     def give_back(self, connection: Any) -> None:
-        """Return a connection to the pool. Closes it if it is broken, still in a transaction, or marked `leaving`."""
+        """Return a connection to the pool. Closes it if it is broken, still in a transaction, or marked `retired`."""
         self._room.release()
         closed = connection.is_closed()
-        if not closed and (connection.leaving or connection.is_unfinished()):
+        if not closed and (connection.retired or connection.is_unfinished()):
             connection.terminate()
             closed = True
         if closed:
@@ -110,10 +110,10 @@ class Connections:
         finally:
             self.give_back(connection)
 
-    def leave(self) -> None:
+    def retire(self) -> None:
         """Close every connection (those in use as soon as they are returned): new ones may lead to another server."""
         for connection in self._open:
-            connection.leaving = True
+            connection.retired = True
         while self._idle:
             self._close_soon(self._idle.popleft()[1])
 
@@ -168,11 +168,11 @@ class Connections:
         self._open.clear()
 
 
-async def call_off(connection: Any, timeout: float) -> None:
+async def cancel_and_close(connection: Any, timeout: float) -> None:
     """Cancel the statement that is running on a connection, and close the connection. Otherwise the server would finish
     and commit the statement after its caller has given up. Waits for the server for at most a second."""
     try:
-        await connection.close(timeout=min(timeout, CALL_OFF_SECONDS))
+        await connection.close(timeout=min(timeout, CANCEL_SECONDS))
     except Exception:
         connection.terminate()
 

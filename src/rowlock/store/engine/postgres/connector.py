@@ -38,7 +38,7 @@ TARGET = "PGTARGETSESSIONATTRS"  # libpq's variable, which asyncpg reads as well
 PROBE_SECONDS = 3.0  # for each of the probes for a transaction pooler
 PROBES = 5
 # The fields of an ErrorResponse or NoticeResponse: severity (localized, then in English), code, message.
-LAST_WORDS = re.compile(rb"[EN][\s\S]{4}S([^\0]+)\0(?:V([A-Z]+)\0)?C([0-9A-Z]{5})\0M([^\0]+)\0")
+CLOSING_MESSAGE = re.compile(rb"[EN][\s\S]{4}S([^\0]+)\0(?:V([A-Z]+)\0)?C([0-9A-Z]{5})\0M([^\0]+)\0")
 ERROR = ord("E")
 
 
@@ -50,7 +50,7 @@ class Connection(asyncpg.Connection):
     # The first statement of each of our transactions, needed behind a transaction pooler whose role has another
     # isolation level or doesn't wait for the disk. With it, even a single statement needs a transaction.
     guard = ""
-    leaving = False  # its server has become read-only: close the connection when it is returned
+    retired = False  # its server has become read-only: close the connection when it is returned
 
     def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
         super().__init__(protocol, transport, *rest)
@@ -74,7 +74,7 @@ class _Watch(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._last = data
         self._inner.data_received(data)
-        if data[0] == ERROR and (message := last_words(data)):
+        if data[0] == ERROR and (message := closing_message(data)):
             self._connection.ended = message
             self._connection.terminate()  # the server no longer reads from it, so no caller may use it
 
@@ -82,13 +82,13 @@ class _Watch(asyncio.Protocol):
         return self._inner.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._connection.ended = self._connection.ended or last_words(self._last)
+        self._connection.ended = self._connection.ended or closing_message(self._last)
         self._inner.connection_lost(error)
 
 
-def last_words(data: bytes) -> str | None:
+def closing_message(data: bytes) -> str | None:
     """The server's message that it is ending this connection, if there is one."""
-    for severity, name, code, message in LAST_WORDS.findall(data):
+    for severity, name, code, message in CLOSING_MESSAGE.findall(data):
         # An immediate shutdown and the crash of another backend are announced as warnings.
         if (name or severity) in (b"FATAL", b"PANIC") or code.startswith(b"57P"):
             return str(message, "utf-8", "replace")

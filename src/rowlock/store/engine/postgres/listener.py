@@ -20,8 +20,7 @@ EVERY_MESSAGE = ("work", "cancel", "schedules", "events")
 
 
 class PostgresListener:
-    """Listens on one connection, which is checked every 15 seconds, because a broken connection looks like one without
-    notifications."""
+    """LISTENs on one connection and checks it every 15 seconds: a broken one looks like one without notifications."""
 
     address: str | None = None
     CHECK_SECONDS = 15.0

@@ -18,7 +18,7 @@ from rowlock.store.engine import migrate
 from rowlock.store.engine.dialects import POSTGRES
 from rowlock.store.engine.operation import Call, Operation, Row, UserRow, drive_awaiting, row_maker
 from rowlock.store.engine.outage import outage_of
-from rowlock.store.engine.postgres.connections import Connections, call_off
+from rowlock.store.engine.postgres.connections import Connections, cancel_and_close
 from rowlock.store.engine.postgres.connector import Connector, place
 from rowlock.store.engine.postgres.errors import BROKEN, CANCELED, READ_ONLY, TROUBLE, translate
 from rowlock.store.engine.postgres.listener import PostgresListener
@@ -151,15 +151,15 @@ class PostgresStore:
                     if isinstance(failure, StoreUnavailable) and not undone:
                         failure.may_have_happened = True
                     if read_only:
-                        self._leave_server()
+                        self._retire_connections()
                     if isinstance(error, TimeoutError):
-                        await call_off(connection, patience / 10)
+                        await cancel_and_close(connection, patience / 10)
                     elif not isinstance(error, asyncpg.PostgresError):
                         connection.terminate()  # its state is unknown, so no other caller may get it
                 except RowlockError:
                     raise  # raised by the operation itself, and its transaction was rolled back
                 except BaseException:
-                    await call_off(connection, patience / 10)  # interrupted in the middle of a statement
+                    await cancel_and_close(connection, patience / 10)  # interrupted in the middle of a statement
                     raise
                 finally:
                     connections.give_back(connection)
@@ -168,17 +168,17 @@ class PostgresStore:
             await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
         raise AssertionError("unreachable")
 
-    def _leave_server(self) -> None:
+    def _retire_connections(self) -> None:
         """Use new connections from now on. After a failover the address leads to another server, but open connections
         stay with the old one, which may go on answering reads forever."""
         for connections in self._connections.values():
-            connections.leave()
+            connections.retire()
 
     def _too_slow(self, error: BaseException, op: Operation[Any]) -> TooSlow | None:
         """The error for a read that exceeded `read_seconds`; None if there is no limit, or for other errors."""
         limit = self._options.read_seconds
         late = isinstance(error, TimeoutError) or getattr(error, "sqlstate", None) == CANCELED
-        return TooSlow(f"{op.name}: it took longer than {limit:g} s") if limit and op.read and late else None
+        return TooSlow(f"{op.name} took longer than {limit:g} s") if limit and op.read and late else None
 
     async def execute(self, sql: str) -> None:
         """Run one of Rowlock's own statements, outside of any transaction."""

@@ -23,7 +23,7 @@ from rowlock.core.errors import (
 )
 from rowlock.store.engine.callers_connection import KEY_CONFLICT, KEYED, SERIALIZATION
 from rowlock.store.engine.operation import Call, Operation, Steps, UserRow, operation
-from rowlock.store.engine.postgres.connections import Connections, call_off
+from rowlock.store.engine.postgres.connections import Connections, cancel_and_close
 from rowlock.store.engine.postgres.errors import CANCELED, READ_ONLY, TROUBLE, translate
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.engine.transactions import BaseSession, Block
@@ -43,7 +43,7 @@ class PostgresSession(BaseSession):
         super().__init__()
         self._store, self.connection, self._options = store, connection, options
         self._quiet_since = time.monotonic()
-        self._at_work = self.enqueued = self.over = False
+        self._is_busy = self.enqueued = self.over = False
 
     async def begin(self) -> None:
         """BEGIN, with the idle limit. SET LOCAL affects only this transaction, so it is safe behind a pooler."""
@@ -84,12 +84,12 @@ class PostgresSession(BaseSession):
     async def _do(self, work: Awaitable[T], *, users: bool = False, sent: bool = False) -> T:
         # The server has counted since it sent its last reply, so its time is up a little earlier than ours.
         ended_by_limit = self.seconds_left() < min(1.0, 0.1 * self._options.idle_seconds)
-        self._at_work = True
+        self._is_busy = True
         try:
             return await work
         except TROUBLE as error:
             if getattr(error, "sqlstate", None) == READ_ONLY:
-                self.connection.leaving = True  # after a failover, a new connection may lead to another server
+                self.connection.retired = True  # after a failover, a new connection may lead to another server
             if users:
                 failure = await users_failure(self._store, error, "transaction", self.connection, self._options)
             else:
@@ -103,10 +103,10 @@ class PostgresSession(BaseSession):
             self.failed = self.failed or StoreError("a statement was cancelled")
             raise
         finally:
-            self._at_work, self._quiet_since = False, time.monotonic()
+            self._is_busy, self._quiet_since = False, time.monotonic()
 
     def seconds_left(self) -> float:
-        quiet = 0.0 if self._at_work else time.monotonic() - self._quiet_since
+        quiet = 0.0 if self._is_busy else time.monotonic() - self._quiet_since
         return self._options.idle_seconds - quiet
 
     def too_long(self) -> StoreError:
@@ -185,7 +185,7 @@ class UserTransactions:
         except RowlockError:
             raise
         except BaseException:
-            await call_off(connection, self._options.command_timeout / 10)
+            await cancel_and_close(connection, self._options.command_timeout / 10)
             raise
         finally:
             self._connections.give_back(connection)

@@ -119,5 +119,5 @@ class DatabaseFile:
     def _refuse(self, why: str) -> NoReturn:
         raise StoreUnavailable(
             f"the database {self.path} was deleted, moved or replaced while it was open ({why}): nothing is written, "
-            "because no other process would see it; put the file back, or restart this process to use the new file"
+            "because no other process would see it; put the file back, or restart this process to open the path again"
         )

@@ -43,8 +43,7 @@ class Work:
         self._once = threading.Lock()
 
     def take(self) -> bool:
-        """True for the first of the two that call it: the writer thread, to begin the work, or the caller, to withdraw
-        it."""
+        """True for whichever calls it first: the writer thread to begin the work, or the caller to withdraw it."""
         return self._once.acquire(blocking=False)
 
     async def wait(self, *, withdraw: bool = True) -> Any:

@@ -149,8 +149,7 @@ class Runner:
         return True
 
     def commit(self, now: float) -> None:
-        """COMMIT, unless the path no longer leads to the open file. Every write passes this check, as late as
-        possible."""
+        """COMMIT, unless the path no longer leads to the open file: every write is checked, as late as possible."""
         try:
             self._file.check_lately(now)
         except StoreUnavailable:

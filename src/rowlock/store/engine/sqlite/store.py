@@ -51,8 +51,7 @@ log = logging.getLogger("rowlock.store")
 CLOSE_SECONDS = 10.0
 SMALL = 100  # an operation on more jobs than this is never written by its caller
 QUICK_SECONDS = 0.001  # if commits take longer on average, all operations go to the writer thread
-# In WAL mode, SQLite keeps an open transaction in its cache and writes only the overflow before the commit, so a tiny
-# cache makes it write.
+# In WAL mode, SQLite writes only what overflows its cache before the commit, so a tiny cache makes it write.
 TRIAL = """PRAGMA cache_size = 10;
 BEGIN IMMEDIATE; CREATE TABLE rowlock_trial (filler); INSERT INTO rowlock_trial VALUES (zeroblob(1048576)); ROLLBACK"""
 
@@ -252,8 +251,7 @@ class SqliteWriter:
     def __init__(self, runner: Runner, transaction_seconds: float) -> None:
         self.runner, self._transaction_seconds = runner, transaction_seconds
         self._turn = runner.turn  # the lock of the connection
-        self._unanswered = 0  # operations that the thread has not answered yet
-        self._arriving = 0  # operations whose callers are about to write them
+        self._unanswered = self._arriving = 0  # operations given to the thread; operations that may be written here
         self._commit_seconds = 0.0  # moving average of the duration of a commit
         self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._over = False
@@ -290,8 +288,7 @@ class SqliteWriter:
         return value
 
     async def _alone(self) -> bool:
-        """Whether no other task of this event loop wants to write right now. If several do, one group commit is
-        better."""
+        """Whether no other task of this event loop wants to write now. If several do, one group commit is better."""
         self._arriving += 1
         try:
             await asyncio.sleep(0)  # let tasks run that are about to make a request
@@ -404,13 +401,12 @@ class SqliteWriter:
 
     def _serve(self, session: SqliteSession, first: Work) -> None:
         """Give the writer to one user's transaction until it ends or its time is up."""
-        # A caller that withdraws the opening never gets the transaction, and it is rolled back.
         try:
             begin(self.runner)
         except (apsw.Error, StoreError) as error:
             session.end_with(translate(error, "transaction"))
             first.resolve(error=session.over)
             return
-        if first.take():
+        if first.take():  # else its caller gave up waiting, and the transaction is rolled back
             first.resolve()
             serve(self.runner, session, self._transaction_seconds)

@@ -41,8 +41,7 @@ CREATE FUNCTION rowlock.tell_deleted_events() RETURNS trigger LANGUAGE plpgsql A
 
 -- --- Jobs
 
--- An unfinished job: waiting, ready or running. The lease is part of the job's own row, because a worker's row may
--- vanish, but its jobs must not.
+-- An unfinished job: waiting, ready or running. The lease is in the job's row: a worker's row may vanish, its jobs not.
 CREATE TABLE rowlock.jobs_live (
     id                  uuid        PRIMARY KEY,         -- UUIDv7: ids grow with time
     task                text        NOT NULL,
@@ -73,8 +72,7 @@ CREATE TABLE rowlock.jobs_live (
     keep_seconds        double precision,     -- how long to keep it after it has finished
 
     -- Tries are attempts minus releases and losses. The streaks `…_in_row` and the probation restart when an attempt
-    -- comes back (core/policy.py: Streaks): a long-lived job that often comes back would eventually reach any limit on
-    -- a sum.
+    -- comes back (core/policy.py: Streaks), because sums would eventually reach any limit.
     attempt             integer     NOT NULL DEFAULT 0,
     max_attempts        integer     NOT NULL,
     releases            integer     NOT NULL DEFAULT 0,
@@ -109,7 +107,7 @@ CREATE TABLE rowlock.jobs_live (
 
     -- A running row has a complete lease and isn't ready; any other row has no lease. This checks only mistakes that
     -- would leave a job stuck forever, because PostgreSQL parses and prepares a CHECK again for each statement: this
-    -- one costs a single insert 15 µs of the server's 280, a longer one took 45. On SQLite it's free, so SQLite checks
+    -- one costs a single insert 15 µs of the server's 280, a longer one took 45. On SQLite checks are free, so it has
     -- more.
     CONSTRAINT jobs_live_row CHECK (
         num_nulls(lease_token, locked_by, locked_at, lease_expires_at)
@@ -225,8 +223,7 @@ CREATE INDEX jobs_finished_default_drop ON rowlock.jobs_finished_default (drop_o
 -- Nearly all jobs are successes, which are listed by id alone. The few that people look for have their own index.
 CREATE INDEX jobs_finished_trouble ON rowlock.jobs_finished (state, id) WHERE state <> 'succeeded';
 CREATE INDEX jobs_finished_owner ON rowlock.jobs_finished (owner, id) WHERE owner IS NOT NULL;
--- For an owner's list by state. With the two indexes above, it took 200 ms to find out that an owner has no dead job
--- among 30,000 of other owners.
+-- For an owner's list by state. The two indexes above take 200 ms to find no dead job among 30,000 of other owners.
 CREATE INDEX jobs_finished_owner_trouble ON rowlock.jobs_finished (owner, state, id)
     WHERE owner IS NOT NULL AND state <> 'succeeded';
 CREATE INDEX jobs_finished_parent ON rowlock.jobs_finished (parent_id, id) WHERE parent_id IS NOT NULL;
@@ -534,8 +531,7 @@ CREATE TABLE rowlock.event_listeners (
 -- unknown.
 
 -- The jobs and attempts that one statement has ended, written in its transaction: the numbers are right after any
--- crash, and writers never wait for each other's rows. Workers move these rows into `rollups` and `counters` every few
--- seconds.
+-- crash, and writers never wait for each other. Every few seconds workers move these rows to `rollups` and `counters`.
 CREATE TABLE rowlock.tallies (
     at           timestamptz      NOT NULL,   -- the minute
     queue        text             NOT NULL,
@@ -720,8 +716,7 @@ CREATE TABLE rowlock.audit (
     details json
 );
 
--- A bulk change that somebody has previewed and may confirm. It changes only the previewed jobs: those that match the
--- filter and haven't changed since.
+-- A bulk change that somebody has previewed and may confirm. Only jobs that haven't changed since are changed.
 CREATE TABLE rowlock.previews (
     token_hash text        PRIMARY KEY,
     action     text        NOT NULL,
@@ -740,8 +735,7 @@ CREATE INDEX previews_expiry ON rowlock.previews (expires_at);
 -- --- Redis
 
 -- An entry that a bridge has to append to a Redis stream. It is written in the transaction that it announces, and
--- deleted once it is known to have arrived. If a bridge dies in between, nothing is lost, but entries may be sent
--- twice.
+-- deleted once it is known to have arrived. A bridge that dies in between loses nothing, but may send entries twice.
 CREATE TABLE rowlock.outbox (
     id      bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind    text        NOT NULL,

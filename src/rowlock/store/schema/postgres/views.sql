@@ -139,9 +139,8 @@ sourced AS (
         SELECT queue, source, min(run_after), count(*) FROM due WHERE source IS NOT NULL GROUP BY queue, source) found
     GROUP BY queue, source
 ),
--- How many jobs of each source may start: none if it is closed, one as a probe, else up to its limit. A rate limits
--- them to those that it allows within 30 seconds, but at least one, so that an empty bucket doesn't look like an empty
--- queue.
+-- How many jobs of each source may start: none if it is closed, one as a probe, else up to its limit. With a rate,
+-- those of 30 seconds, but at least one, so that an empty bucket doesn't look like an empty queue.
 room AS (
     SELECT o.queue, split_part(o.source, ':', 1) AS class, o.number, o.oldest,
            CASE

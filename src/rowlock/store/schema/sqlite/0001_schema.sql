@@ -32,8 +32,7 @@
 
 -- --- Jobs
 
--- An unfinished job: waiting, ready or running. The lease is part of the job's own row, because a worker's row may
--- vanish, but its jobs must not.
+-- An unfinished job: waiting, ready or running. The lease is in the job's row: a worker's row may vanish, its jobs not.
 CREATE TABLE rowlock_jobs_live (
     id                  TEXT        PRIMARY KEY NOT NULL,  -- UUIDv7: ids grow with time
     task                TEXT        NOT NULL,
@@ -64,8 +63,7 @@ CREATE TABLE rowlock_jobs_live (
     keep_seconds        REAL,                 -- how long to keep it after it has finished
 
     -- Tries are attempts minus releases and losses. The streaks `…_in_row` and the probation restart when an attempt
-    -- comes back (core/policy.py: Streaks): a long-lived job that often comes back would eventually reach any limit on
-    -- a sum.
+    -- comes back (core/policy.py: Streaks), because sums would eventually reach any limit.
     attempt             INTEGER     NOT NULL DEFAULT 0,
     max_attempts        INTEGER     NOT NULL,
     releases            INTEGER     NOT NULL DEFAULT 0,
@@ -240,8 +238,7 @@ CREATE INDEX rowlock_jobs_finished_drop ON rowlock_jobs_finished (drop_on);
 -- Nearly all jobs are successes, which are listed by id alone. The few that people look for have their own index.
 CREATE INDEX rowlock_jobs_finished_trouble ON rowlock_jobs_finished (state, id) WHERE state <> 'succeeded';
 CREATE INDEX rowlock_jobs_finished_owner ON rowlock_jobs_finished (owner, id) WHERE owner IS NOT NULL;
--- For an owner's list by state. With the two indexes above, it took 200 ms to find out that an owner has no dead job
--- among 30,000 of other owners.
+-- For an owner's list by state. The two indexes above take 200 ms to find no dead job among 30,000 of other owners.
 CREATE INDEX rowlock_jobs_finished_owner_trouble ON rowlock_jobs_finished (owner, state, id)
     WHERE owner IS NOT NULL AND state <> 'succeeded';
 CREATE INDEX rowlock_jobs_finished_parent ON rowlock_jobs_finished (parent_id, id) WHERE parent_id IS NOT NULL;
@@ -250,8 +247,7 @@ CREATE INDEX rowlock_jobs_finished_schedule ON rowlock_jobs_finished (schedule_i
 
 -- However a job ends, these count it, write its event and enqueue the delivery of its webhook.
 --
--- For a success, the run time and the wait time are counted as well. Run times of other attempts are counted with the
--- attempt.
+-- For a success, the run time and the wait time are counted as well. Other run times are counted with the attempt.
 CREATE TRIGGER rowlock_jobs_finished_tally AFTER INSERT ON rowlock_jobs_finished
 BEGIN
     INSERT INTO rowlock_tallies
@@ -811,8 +807,7 @@ CREATE TABLE rowlock_audit (
     details TEXT
 );
 
--- A bulk change that somebody has previewed and may confirm. It changes only the previewed jobs: those that match the
--- filter and haven't changed since.
+-- A bulk change that somebody has previewed and may confirm. Only jobs that haven't changed since are changed.
 CREATE TABLE rowlock_previews (
     token_hash TEXT        PRIMARY KEY NOT NULL,
     action     TEXT        NOT NULL,
@@ -831,8 +826,7 @@ CREATE INDEX rowlock_previews_expiry ON rowlock_previews (expires_at);
 -- --- Redis
 
 -- An entry that a bridge has to append to a Redis stream. It is written in the transaction that it announces, and
--- deleted once it is known to have arrived. If a bridge dies in between, nothing is lost, but entries may be sent
--- twice.
+-- deleted once it is known to have arrived. A bridge that dies in between loses nothing, but may send entries twice.
 CREATE TABLE rowlock_outbox (
     id      INTEGER     PRIMARY KEY AUTOINCREMENT,
     kind    TEXT        NOT NULL CHECK (kind IN ('request', 'cancel')),

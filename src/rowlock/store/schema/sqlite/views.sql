@@ -2,8 +2,7 @@
 -- Times are shown as ISO 8601; rowlock_jobs shows a value that can't be a time as stored, not as NULL. SQLite can't
 -- replace a view, so each is dropped first, which your own views on top of it survive.
 
--- Every job, live or finished. A job that was published to Redis is queued, and has not started, until a worker there
--- has answered.
+-- Every job, live or finished. A job that was published to Redis is queued, and not started, until a worker answers.
 DROP VIEW IF EXISTS rowlock_jobs;
 CREATE VIEW rowlock_jobs AS
 SELECT
@@ -172,9 +171,8 @@ sourced AS (
         SELECT queue, source, min(run_after), count(*) FROM due WHERE source IS NOT NULL GROUP BY queue, source)
     GROUP BY queue, source
 ),
--- How many jobs of each source may start: none if it is closed, one as a probe, else up to its limit. A rate limits
--- them to those that it allows within 30 seconds, but at least one, so that an empty bucket doesn't look like an empty
--- queue.
+-- How many jobs of each source may start: none if it is closed, one as a probe, else up to its limit. With a rate,
+-- those of 30 seconds, but at least one, so that an empty bucket doesn't look like an empty queue.
 room AS (
     SELECT o.queue, substr(o.source, 1, instr(o.source || ':', ':') - 1) AS class, o.number, o.oldest,
            CASE

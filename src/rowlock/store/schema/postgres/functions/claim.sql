@@ -366,7 +366,7 @@ BEGIN
     INTO queued, batches, sources
     FROM claimed c;
     IF sources IS NOT NULL THEN
-        -- Take tokens from the buckets, and store probes. tokens_at never goes back, so that no period fills a bucket
+        -- Take tokens from the buckets, and store probes. tokens_at never goes back, or a period would fill a bucket
         -- twice.
         UPDATE rowlock.sources s
         SET tokens = CASE WHEN spent.level IS NULL THEN s.tokens ELSE spent.level - spent.count END,
@@ -505,8 +505,8 @@ BEGIN
             FOR UPDATE
         ) found);
     UPDATE rowlock.jobs_live j
-    SET progress = CASE WHEN told.progress >= coalesce(j.progress, 0) THEN told.progress ELSE j.progress END,
-        phase = told.phase, message = told.message, updated_at = at
+    SET progress = CASE WHEN reported.progress >= coalesce(j.progress, 0) THEN reported.progress ELSE j.progress END,
+        phase = reported.phase, message = reported.message, updated_at = at
     FROM (
         -- If one lease has two reports, the last counts.
         SELECT DISTINCT ON (u.one ->> 'job_id', u.one ->> 'token')
@@ -515,8 +515,8 @@ BEGIN
                rowlock._cut(u.one ->> 'phase', 8192) AS phase, rowlock._cut(u.one ->> 'message', 8192) AS message
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS u (one, nth)
         ORDER BY u.one ->> 'job_id', u.one ->> 'token', u.nth DESC
-    ) told
-    WHERE j.id = told.id AND j.lease_token = told.token AND j.id = ANY (held);
+    ) reported
+    WHERE j.id = reported.id AND j.lease_token = reported.token AND j.id = ANY (held);
     RETURN QUERY
         SELECT mine.id,
                CASE WHEN h.id IS NULL THEN 'lost' WHEN h.cancel_requested_at IS NOT NULL THEN 'cancel' ELSE 'held' END
@@ -603,8 +603,7 @@ END;
 $$;
 
 -- Move up to `n` tallies into the minutes, the hours and the totals; returns how many. Python workers call it as well
--- (store/read/counters.py: sum_up). Does nothing while another process is at it, because the two would wait for each
--- other's rows.
+-- (store/read/counters.py: sum_up). Does nothing while another process is at it, for whose rows it would have to wait.
 CREATE OR REPLACE FUNCTION rowlock._sum_up(n integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

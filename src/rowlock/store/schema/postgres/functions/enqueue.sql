@@ -82,7 +82,7 @@ BEGIN
         || rowlock._options(doing, CASE WHEN jsonb_typeof(options) = 'object' THEN options - 'under' ELSE options END);
     keyed := (SELECT bool_or(one ? 'key' AND one -> 'key' <> 'null') FROM jsonb_array_elements(jobs) one);
     IF o ? 'unique' AND NOT coalesce(keyed, FALSE) THEN
-        PERFORM rowlock._refuse(format('%s: the option unique needs a key', doing), 'Give key as well, or leave it out.');
+        PERFORM rowlock._refuse(format('%s: unique needs a key, and there is no key', doing), 'Give key as well.');
     ELSIF keyed AND NOT o ? 'unique' THEN
         o := o || '{"unique": "until_done"}';
     END IF;
@@ -695,8 +695,7 @@ $$;
 
 -- --- time and randomness, each in its own function so that tests can replace it
 
--- The time. This and the next two functions have no SET search_path, which would prevent inlining; every name in them
--- is qualified.
+-- The time. This and the next two functions have no SET search_path, which would prevent inlining; names are qualified.
 CREATE OR REPLACE FUNCTION rowlock._clock() RETURNS timestamptz
 LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.clock_timestamp()';
 

@@ -2,7 +2,7 @@
 --
 -- Every write has the fence: a job changes only if the caller's token is still that of its lease. At READ COMMITTED
 -- each statement of a VOLATILE function has its own snapshot, so counts that follow a lock are exact. Locks are taken
--- in the order of store/jobs/settle.py: jobs by id, then batches, then sources.
+-- in the order of store/jobs/settle.py (jobs by id, then batches, then sources).
 
 -- Write successes: an array of {"job_id", "token", "result", "result_uri", "result_checksum"}; the last three are
 -- optional. Returns for each job: applied, duplicate (this token applied it before) or lost (the lease is no longer
@@ -19,8 +19,7 @@ DECLARE
     marked rowlock._step[];     -- those that have a source, batch, key or follow-up
     usual  CONSTANT text := '________-____-____-____-____________';
 BEGIN
-    -- Convert all UUIDs at once. Checking each with a regular expression, as rowlock._uuid does, took a tenth of the
-    -- time of the whole call.
+    -- Convert all UUIDs at once: a regular expression for each, as in rowlock._uuid, took a tenth of the call's time.
     BEGIN
         ends := ARRAY(
             SELECT CAST(ROW(
@@ -352,8 +351,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 
 -- The transition that follows from an outcome (core/policy.py: decide). The holder's report is evaluated without regard
--- to a cancel request, which it may not have seen. But after that, a job with a cancel request never goes back to
--- waiting.
+-- to a cancel request, which it may not have seen; but then a job with a cancel request doesn't go back to waiting.
 CREATE OR REPLACE FUNCTION rowlock._decide(j rowlock.jobs_live, e rowlock._ending, by_holder boolean)
 RETURNS rowlock._step
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -569,8 +567,8 @@ BEGIN
         RETURN 0;
     END IF;
     FOR batch IN
-        -- Count again under the lock, because a job may have been retried or added in between. The state is the worst
-        -- that applies.
+        -- Count again under the lock: a job may have been retried or added in between. The worst state that applies
+        -- wins.
         WITH counts AS (
             SELECT c.batch_id, sum(c.total) AS total, sum(c.processed) AS processed, sum(c.failed) AS failed,
                    sum(c.cancelled) AS cancelled, sum(c.expired) AS expired
@@ -842,8 +840,7 @@ $$;
 CREATE OR REPLACE FUNCTION rowlock._cut(value text, most integer) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN octet_length(value) <= most THEN value
-                -- A character has up to four bytes. Exact for ASCII, otherwise shorter, so that no character is cut in
-                -- two.
+                -- A character has up to four bytes. Exact for ASCII, else shorter, so that no character is cut in two.
                 ELSE left(value, CASE WHEN octet_length(left(value, most - 20)) <= most - 20 THEN most - 20
                                       ELSE (most - 20) / 4 END) || ' …(cut)' END
 $$;
@@ -895,8 +892,7 @@ $$;
 
 -- Enqueue the delivery of a job's webhook, in the transaction that writes the final state, whether that is a worker of
 -- any version, the sweeper, an operator's cancel, or somebody's SQL. The delivery has no owner, so it doesn't write
--- events or count against limits. Its content is fixed now, because by the time of the delivery the job may have been
--- retried or deleted.
+-- events or count against limits. Its content is fixed now: before the delivery the job may be retried or deleted.
 CREATE OR REPLACE FUNCTION rowlock.tell_webhook() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

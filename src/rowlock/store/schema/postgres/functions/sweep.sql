@@ -79,7 +79,7 @@ EXCEPTION
     WHEN OTHERS THEN
         IF middle = 0 THEN
             RAISE WARNING 'rowlock: %: %', format(
-                CASE what WHEN 'lease' THEN 'the lease of job %s ran out and cannot be ended'
+                CASE what WHEN 'lease' THEN 'the lease of job %s has expired but cannot be ended'
                           WHEN 'start' THEN 'job %s has not started in time and cannot be cancelled'
                           ELSE 'batch %s is complete and cannot be ended' END, ids[1]), SQLERRM;
             RETURN 0;
