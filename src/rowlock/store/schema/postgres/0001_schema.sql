@@ -41,7 +41,8 @@ CREATE FUNCTION rowlock.tell_deleted_events() RETURNS trigger LANGUAGE plpgsql A
 
 -- --- Jobs
 
--- An unfinished job: waiting, ready or running. The lease is in the job's row: a worker's row may vanish, its jobs not.
+-- An unfinished job: waiting, ready or running. The lease is part of the job's own row, because a worker's row may
+-- vanish, but its jobs must not.
 CREATE TABLE rowlock.jobs_live (
     id                  uuid        PRIMARY KEY,         -- UUIDv7: ids grow with time
     task                text        NOT NULL,
@@ -436,7 +437,7 @@ CREATE TABLE rowlock.schedules (
     starts_at         timestamptz,
     ends_at           timestamptz,
 
-    queue             text             NOT NULL,  -- this and the columns down to `owner` are options of its jobs
+    queue             text             NOT NULL,  -- this and the columns to keep_seconds: options of its jobs
     priority          smallint         NOT NULL DEFAULT 0,
     owner             text,
     source            text,
@@ -716,7 +717,7 @@ CREATE TABLE rowlock.audit (
     details json
 );
 
--- A bulk change that somebody has previewed and may confirm. Only jobs that haven't changed since are changed.
+-- A bulk change that somebody has previewed and may confirm. Jobs that have changed since then are left alone.
 CREATE TABLE rowlock.previews (
     token_hash text        PRIMARY KEY,
     action     text        NOT NULL,

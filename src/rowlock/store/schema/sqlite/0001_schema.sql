@@ -32,7 +32,8 @@
 
 -- --- Jobs
 
--- An unfinished job: waiting, ready or running. The lease is in the job's row: a worker's row may vanish, its jobs not.
+-- An unfinished job: waiting, ready or running. The lease is part of the job's own row, because a worker's row may
+-- vanish, but its jobs must not.
 CREATE TABLE rowlock_jobs_live (
     id                  TEXT        PRIMARY KEY NOT NULL,  -- UUIDv7: ids grow with time
     task                TEXT        NOT NULL,
@@ -530,7 +531,7 @@ CREATE TABLE rowlock_schedules (
     starts_at         REAL,
     ends_at           REAL,
 
-    queue             TEXT             NOT NULL,  -- this and the columns down to `owner` are options of its jobs
+    queue             TEXT             NOT NULL,  -- this and the columns to keep_seconds: options of its jobs
     priority          INTEGER          NOT NULL DEFAULT 0,
     owner             TEXT,
     source            TEXT,
@@ -807,7 +808,7 @@ CREATE TABLE rowlock_audit (
     details TEXT
 );
 
--- A bulk change that somebody has previewed and may confirm. Only jobs that haven't changed since are changed.
+-- A bulk change that somebody has previewed and may confirm. Jobs that have changed since then are left alone.
 CREATE TABLE rowlock_previews (
     token_hash TEXT        PRIMARY KEY NOT NULL,
     action     TEXT        NOT NULL,
