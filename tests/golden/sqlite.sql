@@ -2881,7 +2881,9 @@ WHERE (j.ready OR j.state = 'running' OR j.run_after <= ?2) AND (SELECT 1 FROM r
 LIMIT 1;
 
 -- worker_addresses (asked)
-SELECT w.bell AS address FROM rowlock_workers w JOIN (SELECT value ->> 0 AS worker FROM json_each(?1)) AS asked ON w.id = asked.worker WHERE w.bell IS NOT NULL;
+SELECT w.bell AS address
+FROM rowlock_workers w JOIN (SELECT value ->> 0 AS worker FROM json_each(?1)) AS asked ON w.id = asked.worker
+WHERE w.bell IS NOT NULL;
 
 -- worker_idle (idle, now, lease, id)
 UPDATE rowlock_workers SET idle = ?1, seen_at = ?2, expires_at = (?2 + (?3)) WHERE id = ?4 RETURNING id;
