@@ -56,9 +56,9 @@ VERBS = {
     for verb in (
         # Cancelled jobs were cancelled on purpose, so a filter retries them only if it names that state.
         Verb("retry", (State.DEAD, State.CANCELLED), (State.DEAD,), "its key is held by a newer job"),
-        Verb("cancel", (*WAITING, State.RUNNING), (*WAITING, State.RUNNING), "it was put back just now; try again"),
-        Verb("runNow", WAITING, WAITING, "it does not wait for its time"),
-        Verb("delete", tuple(sorted(FINAL)), tuple(sorted(FINAL)), "it was put back just now"),
+        Verb("cancel", (*WAITING, State.RUNNING), (*WAITING, State.RUNNING), "a retry has just put it back; try again"),
+        Verb("runNow", WAITING, WAITING, "it is due already"),
+        Verb("delete", tuple(sorted(FINAL)), tuple(sorted(FINAL)), "a retry has just put it back"),
     )
 }
 
