@@ -373,7 +373,7 @@ async def test_the_explanation_of_a_running_job_names_no_machine(api: Api) -> No
                 await asyncio.sleep(0.02)
         for token in (ana, operator):
             _, told, _ = await api.ask("GET", f"/api/jobs/{job_id}/explain", token)
-            assert told["text"].startswith("A worker has run attempt 1 since")
+            assert told["text"].startswith("A worker has been running attempt 1 since")
             assert worker.id not in str(told)
         await api.app.cancel(job_id)
 

@@ -47,9 +47,9 @@ def test_a_batch_is_listed_shown_and_followed_to_its_end(cli: Cli, here: Inside)
     assert sorted(waiting) == sorted(FIELDS)
     assert (waiting["name"], waiting["owner"], waiting["state"], waiting["sealed"]) == ("import", "ana", "queued", True)
     assert (waiting["total"], waiting["processed"], waiting["failed"], waiting["started_at"]) == (3, 0, 0, None)
-    assert "Batch 'import' is queued: 3 jobs of 3 are not final." in here.out("batches", "show", first)
-    assert here.out("jobs", "explain", first) == "Batch 'import' is queued: 3 jobs of 3 are not final."
-    assert here.json("jobs", "explain", second)["text"] == "Batch 'other' is queued: 1 job of 1 is not final."
+    assert "Batch 'import' is queued: 3 of 3 jobs have not finished." in here.out("batches", "show", first)
+    assert here.out("jobs", "explain", first) == "Batch 'import' is queued: 3 of 3 jobs have not finished."
+    assert here.json("jobs", "explain", second)["text"] == "Batch 'other' is queued: 1 of 1 job has not finished."
 
     worker = cli.start("worker", "--app", "shop")
     wait_until(lambda: len(here.json("batches", "list", "--state", "failed")) == 1, "the first ends")

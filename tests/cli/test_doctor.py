@@ -159,7 +159,7 @@ def test_a_full_disk_is_found_by_a_write_that_reaches_it_before_a_commit_would(l
     )
     (found,) = [one for one in json.loads(done.stdout) if one["check"] == "disk"]
     assert (done.returncode, found["level"]) == (1, "fail")
-    assert "the disk did not take the write" in found["text"]
+    assert "the disk refused the write" in found["text"]
 
 
 @each("free, level, code", [(0, "fail", 1), (100 << 20, "warn", 0), (1 << 30, "ok", 0)])

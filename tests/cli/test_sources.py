@@ -109,7 +109,7 @@ def test_a_source_has_the_documented_fields_and_they_follow_what_happens(cli: Cl
     why = here.json("jobs", "explain", waiting)
     assert (why["reason"], why["state"]) == ("breaker", "queued")
     assert datetime.fromisoformat(why["waits_until"]) > datetime.fromisoformat(broken["last_failure_at"])
-    assert "`rowlock sources resume api:ebay` opens it now" in here.out("jobs", "explain", waiting)
+    assert "`rowlock sources resume api:ebay` ends that now" in here.out("jobs", "explain", waiting)
     assert here.out("sources", "resume", "api:ebay").startswith("api:ebay is open")
     wait_until(lambda: here.json("jobs", "show", waiting)["state"] == "succeeded", "it goes on")
     assert source(here, "api:ebay")["failure_streak"] == 0
@@ -126,7 +126,7 @@ def test_a_paused_source_keeps_its_jobs_queued_until_it_goes_on(cli: Cli, here: 
     assert here.out("enqueue", "free", *APP, "--wait") == "done"  # the worker has looked
     assert here.json("jobs", "explain", job)["reason"] == "stopped"
     assert here.out("jobs", "explain", job) == (
-        "Its source 'api:ebay' is paused; `rowlock sources resume api:ebay` opens it now."
+        "Its source 'api:ebay' is paused; `rowlock sources resume api:ebay` ends that now."
     )
     story = here.json("jobs", "show", job)
     assert (story["state"], story["attempt"]) == ("queued", 0)
@@ -173,7 +173,7 @@ def test_a_running_worker_heeds_a_limit_and_its_change(cli: Cli, here: Inside) -
     why = here.json("jobs", "explain", second)
     assert (why["reason"], why["busy_with"], why["state"]) == ("saturated", [first], "queued")
     assert here.out("jobs", "explain", second).startswith(
-        f"Its source 'api:ebay' runs 1 of 1 jobs that it may: {first} on "
+        f"Its source 'api:ebay' runs 1 of 1 allowed jobs: {first} on "
     )
     assert source(here, "api:ebay")["running"] == 1
 

@@ -77,7 +77,7 @@ async def test_a_statement_that_was_cut_off_undoes_its_transaction(app: Rowlock,
 async def test_a_query_that_was_cut_off_is_stopped_in_the_server(
     app: Rowlock, app_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "CALL_OFF_SECONDS", 20.0)  # a busy server takes longer to answer than one second
+    monkeypatch.setattr(connections, "CANCEL_SECONDS", 20.0)  # a busy server takes longer to answer than one second
     at_work = "datname = current_database() AND query LIKE 'SELECT pg_sleep(60)%' AND state = 'active'"
     asked = f"SELECT count(*) FROM pg_stat_activity WHERE {at_work}"
     async with Rowlock(app_url) as watcher:

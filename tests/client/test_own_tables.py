@@ -91,7 +91,7 @@ async def test_two_apps_in_one_database_have_numbers_of_their_own(empty: str, fi
 @pytest.mark.parametrize("engine", ["sqlite"])
 @each(
     "name, message",
-    [("tables.sql", "named by its number, as in 0001_tables.sql"), ("1_again.sql", "two migrations with the number 1")],
+    [("tables.sql", "with its number, as in 0001_tables.sql"), ("1_again.sql", "two migrations with the number 1")],
 )
 async def test_a_misnamed_file_is_refused(empty: str, files: Path, name: str, message: str) -> None:
     add(files, name, "SELECT 1")

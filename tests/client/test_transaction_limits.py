@@ -286,7 +286,7 @@ async def test_a_transaction_left_without_a_statement_is_rolled_back_with_an_err
 
     async with working(ledger):
         job = await book.enqueue()
-        with pytest.raises(JobDead, match=r"without a statement for 0\.3 s .* transactions\.idle_seconds"):
+        with pytest.raises(JobDead, match=r"ran no statement for 0\.3 s .* transactions\.idle_seconds"):
             await job.wait(timeout=10)
     assert (await row_of(ledger, job.id))["error_code"] == "TransactionTooLong"
     assert await entries(ledger) == []

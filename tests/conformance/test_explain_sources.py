@@ -199,7 +199,7 @@ async def test_a_batch_waits_for_its_jobs_and_for_being_sealed(rig: Rig) -> None
     await enqueue_each(rig, ["api:a", "api:b"], batch_id=batch_id)
     told = await why(rig, batch_id)
     assert told.reason == "batch"
-    for said in ("'import'", "2 jobs of 2", "sealed"):
+    for said in ("'import'", "2 of 2 jobs", "sealed"):
         assert said in told.text
 
 
@@ -257,7 +257,7 @@ async def test_a_breaker_and_a_pause_of_the_class_are_both_named(rig: Rig) -> No
     await sources(rig).pause("api")
     told = await why(rig, job_id)
     assert told.reason == "breaker"
-    assert "failed too often and is left alone until" in told.text
+    assert "failed too often, and its breaker is open until" in told.text
     assert "class 'api' of its source 'api:b' is paused; " in told.text
 
 

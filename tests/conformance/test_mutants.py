@@ -34,8 +34,8 @@ MUTANTS: dict[str, tuple[str, str, str, Callable[[Rig], Awaitable[None]]]] = {
     ),
     "progress without the token": (
         "progress",
-        r"lease_token = told\.token",
-        "told.token IS NOT NULL",
+        r"lease_token = reported\.token",
+        "reported.token IS NOT NULL",
         contract.old_tokens_change_nothing,
     ),
     "a claim that counts no attempt": (

@@ -57,7 +57,7 @@ STATEMENTS: dict[str, tuple[dict[str, Any], str | None]] = {
     "finish_remove": ({"gone": ids()}, None),
     "beat": ({"mine": held_now(), "lease": 60}, None),
     "held": ({"mine": held_now()}, None),
-    "progress": ({"told": [(*lease, 50, "p", "m") for lease in held_now()]}, None),
+    "progress": ({"reported": [(*lease, 50, "p", "m") for lease in held_now()]}, None),
     "expired": ({"n": 100, "guard": 60}, "jobs_live_running"),
     "promote": ({"n": 100}, "jobs_live_due"),
     "peek": ({"lane": [("default", "task1"), ("default", "task2")]}, "jobs_live_due"),

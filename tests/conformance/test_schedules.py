@@ -324,7 +324,7 @@ async def test_only_what_was_added_by_hand_or_is_retired_can_be_removed_and_its_
     await declare(rig, schedule("by-hand"), origin="runtime")
     rig.clock.move(30)
     await fire(rig)
-    with pytest.raises(NotAllowed, match="comes from the code: take it out there, or pause it"):
+    with pytest.raises(NotAllowed, match="comes from the code: remove it there, or pause it"):
         await rig.store.run(schedules.remove("s"))
     await rig.store.run(schedules.remove("by-hand"))
     assert [row.id for row in await rig.store.run(schedules.schedules(10))] == ["s"]

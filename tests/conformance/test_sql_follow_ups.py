@@ -76,7 +76,7 @@ def test_a_sweep_leaves_a_job_whose_follow_up_cannot_be_inserted_and_ends_the_ot
             (job,) = sql.claim(1, "u", lease_seconds=1)
             assert job["job_id"] == waits
     assert (sql.job(bad)["state"], sql.job(good)["state"]) == ("running", "dead")
-    assert warnings == [f"rowlock: the lease of job {bad} ran out and cannot be ended: a bad row"]
+    assert warnings == [f"rowlock: the lease of job {bad} has expired but cannot be ended: a bad row"]
     assert sql.value("SELECT reclaimed FROM rowlock.sweep(100, 0)") == 1
     assert sql.job(bad)["state"] == "dead"
     assert sql.value("SELECT count(*) FROM rowlock.jobs_live WHERE task = 'next'") == 1
@@ -164,7 +164,7 @@ def test_a_stored_follow_up_that_cannot_be_understood_is_none_and_the_job_ends(s
     assert sql.end("complete", job) == "applied"
     assert tasks(sql) == []
     assert len(warnings) == 1
-    assert f"job {job_id} has a follow-up that cannot be understood" in warnings[0]
+    assert f"job {job_id} has a follow-up that cannot be read" in warnings[0]
 
 
 def test_the_options_of_a_follow_up_are_those_of_pythons_list(sql: Sql) -> None:

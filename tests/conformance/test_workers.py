@@ -64,7 +64,7 @@ async def test_a_worker_that_cannot_hear_is_not_asked_to_end(rig: Rig) -> None:
         await rig.store.run(workers.ask_to_stop("w", "drain"))
     await rig.store.run(register(lease=60))
     rig.clock.move(61)
-    with pytest.raises(NotAllowed, match="not been heard of"):
+    with pytest.raises(NotAllowed, match="sent no heartbeat"):
         await rig.store.run(workers.ask_to_stop("w", "drain"))
     await rig.store.run(workers.seen("w", 0, 60))
     await rig.fetch("UPDATE {t}workers SET version = 'sql' RETURNING id")  # as rowlock.claim writes it

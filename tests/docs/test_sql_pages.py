@@ -168,7 +168,7 @@ def test_a_user_cannot_hold_a_key_or_an_id_for_which_the_policies_admit_no_job(p
         (hold, [scope, str(mine)]),  # for a job of another owner
         ("SELECT rowlock._take_ids(ARRAY[CAST(%s AS uuid)])", [chosen]),
     ):
-        with pytest.raises(psycopg.Error, match="which there is not or which has another key") as refused:
+        with pytest.raises(psycopg.Error, match="which does not exist or has another key") as refused:
             as_user(protected, BO, statement, *values)
         assert refused.value.sqlstate == "RL001"
     ((made,),) = as_user(protected, ANA, "SELECT public.export_replay(8)")

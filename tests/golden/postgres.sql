@@ -2169,13 +2169,13 @@ SELECT EXISTS (
     ORDER BY run_after
     LIMIT 1) AS seconds;
 
--- progress (now, told[0], told[1], told[2], told[3], told[4])
+-- progress (now, reported[0], reported[1], reported[2], reported[3], reported[4])
 UPDATE rowlock.jobs_live
-SET progress = CASE WHEN told.progress >= coalesce(rowlock.jobs_live.progress, 0) THEN told.progress
+SET progress = CASE WHEN reported.progress >= coalesce(rowlock.jobs_live.progress, 0) THEN reported.progress
                     ELSE rowlock.jobs_live.progress END,
-    phase = told.phase, message = told.message, updated_at = coalesce($1, statement_timestamp())
-FROM unnest($2::text[]::uuid[], $3::text[]::uuid[], $4::integer[], $5::text[], $6::text[]) AS told(id, token, progress, phase, message)
-WHERE rowlock.jobs_live.id = told.id AND lease_token = told.token AND state = 'running'
+    phase = reported.phase, message = reported.message, updated_at = coalesce($1, statement_timestamp())
+FROM unnest($2::text[]::uuid[], $3::text[]::uuid[], $4::integer[], $5::text[], $6::text[]) AS reported(id, token, progress, phase, message)
+WHERE rowlock.jobs_live.id = reported.id AND lease_token = reported.token AND state = 'running'
 RETURNING rowlock.jobs_live.id;
 
 -- promote (now, n)
@@ -3071,22 +3071,22 @@ INSERT INTO rowlock.audit (at, who, via, address, action, target, number, detail
 VALUES (coalesce($1, statement_timestamp()), $2, $3, $4, $5, $6, $7, $8)
 RETURNING id;
 
--- write_health (now, told[0], told[1], told[2], told[3], told[4], told[5], told[6], told[7], told[8], told[9], told[10], told[11], told[12], told[13])
+-- write_health (now, changed[0], changed[1], changed[2], changed[3], changed[4], changed[5], changed[6], changed[7], changed[8], changed[9], changed[10], changed[11], changed[12], changed[13])
 UPDATE rowlock.sources
-SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, enabled = (told.enabled = 1),
-    opened_at = CASE WHEN told.opened = 1 THEN coalesce(opened_at, coalesce($1, statement_timestamp())) END,
-    probe_job = CASE WHEN rowlock.sources.epoch = told.epoch THEN probe_job END,
-    probe_token = CASE WHEN rowlock.sources.epoch = told.epoch THEN probe_token END,
-    epoch = told.epoch,
-    paused_until = CASE WHEN told.repaused = 1 THEN (coalesce($1, statement_timestamp()) + (told.paused_for) * interval '1 second') ELSE paused_until END,
-    paused_at = CASE WHEN told.repaused = 1 THEN coalesce($1, statement_timestamp()) ELSE paused_at END,
-    last_success_at = CASE WHEN told.succeeded = 1 THEN coalesce($1, statement_timestamp()) ELSE last_success_at END,
-    last_failure_at = CASE WHEN told.failed = 1 THEN coalesce($1, statement_timestamp()) ELSE last_failure_at END,
-    last_error = coalesce(told.error, last_error),
-    refused_at = CASE WHEN told.refused = 1 THEN coalesce($1, statement_timestamp()) ELSE refused_at END,
-    refusal_code = coalesce(told.refusal_code, rowlock.sources.refusal_code)
-FROM unnest($2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::integer[], $9::integer[], $10::double precision[], $11::integer[], $12::integer[], $13::text[], $14::integer[], $15::text[]) AS told(name, streak, opens, refusals, enabled, opened, epoch, repaused, paused_for, succeeded, failed, error, refused, refusal_code)
-WHERE rowlock.sources.name = told.name;
+SET failure_streak = changed.streak, opens = changed.opens, refusals = changed.refusals,
+    enabled = (changed.enabled = 1), opened_at = CASE WHEN changed.opened = 1 THEN coalesce(opened_at, coalesce($1, statement_timestamp())) END,
+    probe_job = CASE WHEN rowlock.sources.epoch = changed.epoch THEN probe_job END,
+    probe_token = CASE WHEN rowlock.sources.epoch = changed.epoch THEN probe_token END,
+    epoch = changed.epoch,
+    paused_until = CASE WHEN changed.repaused = 1 THEN (coalesce($1, statement_timestamp()) + (changed.paused_for) * interval '1 second') ELSE paused_until END,
+    paused_at = CASE WHEN changed.repaused = 1 THEN coalesce($1, statement_timestamp()) ELSE paused_at END,
+    last_success_at = CASE WHEN changed.succeeded = 1 THEN coalesce($1, statement_timestamp()) ELSE last_success_at END,
+    last_failure_at = CASE WHEN changed.failed = 1 THEN coalesce($1, statement_timestamp()) ELSE last_failure_at END,
+    last_error = coalesce(changed.error, last_error),
+    refused_at = CASE WHEN changed.refused = 1 THEN coalesce($1, statement_timestamp()) ELSE refused_at END,
+    refusal_code = coalesce(changed.refusal_code, rowlock.sources.refusal_code)
+FROM unnest($2::text[], $3::integer[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::integer[], $9::integer[], $10::double precision[], $11::integer[], $12::integer[], $13::text[], $14::integer[], $15::text[]) AS changed(name, streak, opens, refusals, enabled, opened, epoch, repaused, paused_for, succeeded, failed, error, refused, refusal_code)
+WHERE rowlock.sources.name = changed.name;
 
 -- write_logs (now, line[0], line[1], line[2], line[3], line[4], line[5])
 INSERT INTO rowlock.job_logs (job_id, seq, attempt, at, level, message)

@@ -124,10 +124,10 @@ RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN IF NOT rowlock._is_name(worker) THEN
-PERFORM rowlock._refuse(format('%s: worker must have 1–200 characters without control characters, not %s', doing, rowlock._shown(worker)), 'Make up a name when the worker starts, such as host name, process id and time.');
+PERFORM rowlock._refuse(format('%s: worker must have 1–200 characters without control characters, not %s', doing, rowlock._shown(worker)), 'Choose a name when the worker starts, such as host name, process id and time.');
 END IF;
 IF lease IS NULL OR NOT lease BETWEEN 1 AND 86400 THEN
-PERFORM rowlock._refuse(format('%s: lease_seconds must be from 1 to 86400, not %s', doing, rowlock._shown(CAST(lease AS text))), 'Beat at least four times in this time.');
+PERFORM rowlock._refuse(format('%s: lease_seconds must be from 1 to 86400, not %s', doing, rowlock._shown(CAST(lease AS text))), 'Send at least four heartbeats in this time.');
 END IF;
 END;
 $function$
@@ -317,7 +317,7 @@ RETURN cardinality(steps);
 END IF;
 RETURN rowlock._end_batches(ids);
 EXCEPTION WHEN insufficient_resources OR transaction_rollback OR insufficient_privilege THEN RAISE;
-WHEN OTHERS THEN IF middle = 0 THEN RAISE WARNING 'rowlock: %: %', format(CASE what WHEN 'lease' THEN 'the lease of job %s ran out and cannot be ended' WHEN 'start' THEN 'job %s has not started in time and cannot be cancelled'
+WHEN OTHERS THEN IF middle = 0 THEN RAISE WARNING 'rowlock: %: %', format(CASE what WHEN 'lease' THEN 'the lease of job %s has expired but cannot be ended' WHEN 'start' THEN 'job %s has not started in time and cannot be cancelled'
 ELSE 'batch %s is complete and cannot be ended' END, ids[1]), SQLERRM;
 RETURN 0;
 END IF;
@@ -363,7 +363,7 @@ ELSE options END);
 keyed := (SELECT bool_or(one ? 'key' AND one -> 'key' <> 'null')
 FROM jsonb_array_elements(jobs) one);
 IF o ? 'unique' AND NOT coalesce(keyed, FALSE) THEN
-PERFORM rowlock._refuse(format('%s: unique says how a key holds, and there is no key', doing), 'Give key as well.');
+PERFORM rowlock._refuse(format('%s: unique needs a key, and there is no key', doing), 'Give key as well.');
 ELSIF keyed AND NOT o ? 'unique' THEN o := o || '{"unique": "until_done"}';
 END IF;
 ids := ARRAY(SELECT rowlock.new_id() AS new
@@ -713,7 +713,7 @@ LANGUAGE plpgsql IMMUTABLE SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE found uuid := rowlock._uuid(given ->> part);
 BEGIN IF found IS NULL THEN
-PERFORM rowlock._refuse(format('%s: each element needs %s, a UUID; not %s', doing, part, rowlock._shown(CAST(given AS text))), 'Write it like {"job_id": "…", "token": "…"}, as rowlock.claim answered them.');
+PERFORM rowlock._refuse(format('%s: each element needs %s, a UUID; not %s', doing, part, rowlock._shown(CAST(given AS text))), 'Write it like {"job_id": "…", "token": "…"}, as rowlock.claim returned them.');
 END IF;
 RETURN found;
 END;
@@ -881,11 +881,11 @@ IF jsonb_typeof(o) <> 'object' OR jsonb_typeof(o -> 'task') IS DISTINCT
 FROM 'string' THEN
 PERFORM rowlock._refuse('enqueue: it names no task', 'Store {"task": "name"}.');
 ELSIF jsonb_strip_nulls(o) ?| ARRAY['batch_id', 'unique', 'window', 'parent_id'] THEN
-PERFORM rowlock._refuse('enqueue: it has an option that no follow-up has', 'Leave that option out.');
+PERFORM rowlock._refuse('enqueue: it has an option that a follow-up cannot have', 'Leave that option out.');
 ELSIF jsonb_path_exists(o, '$.**.on_success ? (@.type() == "string")') OR jsonb_path_exists(o, '$.**.on_dead ? (@.type() == "string")') THEN
 PERFORM rowlock._refuse('enqueue: a follow-up of its own is stored as text', 'Store {"task": "name"}.');
 ELSIF rowlock._has_long_number(args) THEN
-PERFORM rowlock._refuse('enqueue: it would be given a number of more than 4300 digits', 'Give it as text.');
+PERFORM rowlock._refuse('enqueue: it would get a number of more than 4300 digits', 'Pass it as text.');
 END IF;
 PERFORM rowlock._check_task('enqueue', o ->> 'task');
 IF o - 'task' - 'bare' = '{}' THEN o := coalesce((SELECT CAST(t.options AS jsonb)
@@ -893,7 +893,7 @@ FROM rowlock.tasks t
 WHERE t.name = o ->> 'task'), '{}') || o;
 END IF;
 RETURN rowlock._options('enqueue', o - 'task' - 'bare') || jsonb_build_object('task', o -> 'task', 'bare', coalesce(o -> 'bare' = 'true', FALSE));
-EXCEPTION WHEN data_exception OR program_limit_exceeded OR statement_too_complex OR SQLSTATE 'RL001' OR SQLSTATE 'RL002' OR SQLSTATE 'RL003' THEN RAISE WARNING 'rowlock: % has a follow-up that cannot be understood, and gets none: %', ended, SQLERRM;
+EXCEPTION WHEN data_exception OR program_limit_exceeded OR statement_too_complex OR SQLSTATE 'RL001' OR SQLSTATE 'RL002' OR SQLSTATE 'RL003' THEN RAISE WARNING 'rowlock: % has a follow-up that cannot be read, so none is enqueued: %', ended, SQLERRM;
 RETURN NULL;
 END;
 $function$
@@ -953,7 +953,7 @@ RETURNS void
 LANGUAGE plpgsql STABLE SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
-PERFORM rowlock._refuse(format('%s: the transaction is %s', what, current_setting('transaction_isolation')), 'Call it under READ COMMITTED: what it counts must be younger than its locks.');
+PERFORM rowlock._refuse(format('%s: the transaction is %s', what, current_setting('transaction_isolation')), 'Call it at READ COMMITTED, because its counts must be younger than its locks.');
 END IF;
 END;
 $function$
@@ -1214,7 +1214,7 @@ PERFORM rowlock._clear_keys(scope, ARRAY(SELECT w.key
 FROM unnest(wanted) w), at);
 END LOOP;
 IF cardinality(wanted) > 0 THEN
-PERFORM rowlock._refuse(format('enqueue: key %s is taken and let go all the time', quote_literal(wanted[1].key)), 'Try again.', 'RL005');
+PERFORM rowlock._refuse(format('enqueue: other transactions keep taking and releasing key %s', quote_literal(wanted[1].key)), 'Try again.', 'RL005');
 END IF;
 RETURN QUERY
 SELECT h.key, CAST(h.value AS uuid)
@@ -1465,7 +1465,7 @@ END IF;
 lease := coalesce(rowlock._seconds('claim', options, 'lease_seconds'), 60);
 PERFORM rowlock._check_worker('claim', worker, lease);
 IF n IS NULL OR n NOT BETWEEN 1 AND 1000 THEN
-PERFORM rowlock._refuse(format('claim: n must be from 1 to 1000, not %s', rowlock._shown(CAST(n AS text))), 'Claim no more jobs than you can run at once, and beat for each of them.');
+PERFORM rowlock._refuse(format('claim: n must be from 1 to 1000, not %s', rowlock._shown(CAST(n AS text))), 'Claim no more jobs than you can run at once, and send heartbeats for each of them.');
 END IF;
 IF coalesce(jsonb_typeof(options -> 'queues'), 'array') NOT IN ('array', 'null') THEN
 PERFORM rowlock._refuse(format('claim: queues must be a list of names, not %s', rowlock._shown(CAST(options -> 'queues' AS text))), 'Write it like {"queues": ["mail", "default"]}.');
@@ -1721,10 +1721,10 @@ e.retry_after := rowlock._seconds('fail', one, 'retry_after');
 e.fault := coalesce(one ->> 'fault', CASE WHEN e.outcome = 'timed_out' THEN 'source' END);
 e.backoff := rowlock._backoff(nullif(one -> 'backoff', 'null'));
 IF e.outcome NOT IN ('failed', 'timed_out', 'cancelled', 'lost') THEN
-PERFORM rowlock._refuse(format('fail: outcome must be failed, timed_out, cancelled or lost; not %s', rowlock._shown(e.outcome)), 'A success is written by rowlock.complete, a job that is given back by rowlock.release.');
+PERFORM rowlock._refuse(format('fail: outcome must be failed, timed_out, cancelled or lost; not %s', rowlock._shown(e.outcome)), 'For a success call rowlock.complete, to give a job back call rowlock.release.');
 END IF;
 IF e.fault NOT IN ('source', 'refusal') THEN
-PERFORM rowlock._refuse(format('fail: fault must be source or refusal; not %s', rowlock._shown(e.fault)), 'Leave it out when the failure says nothing about the source of the job.');
+PERFORM rowlock._refuse(format('fail: fault must be source or refusal; not %s', rowlock._shown(e.fault)), 'Leave it out if the failure is not the fault of the source.');
 END IF;
 IF jsonb_typeof(one -> 'permanent') NOT IN ('boolean', 'null') THEN
 PERFORM rowlock._refuse(format('fail: permanent must be true or false; not %s', rowlock._shown(CAST(one -> 'permanent' AS text))), 'true means: no further try.');
@@ -1813,7 +1813,7 @@ BEGIN
 SELECT array_agg(rowlock._lease_part('progress', one, 'job_id')), array_agg(rowlock._lease_part('progress', one, 'token')), min(CAST(one -> 'progress' AS text)) FILTER (WHERE one -> 'progress' <> 'null' AND NOT coalesce(one @@ '$.progress >= 0 && $.progress <= 100 && $.progress.type() == "number"', FALSE)) INTO ids, keys, bad
 FROM rowlock._elements('progress', jobs, ARRAY['job_id', 'token', 'progress', 'phase', 'message']) one;
 IF bad IS NOT NULL THEN
-PERFORM rowlock._refuse(format('progress: progress must be a number from 0 to 100, not %s', rowlock._shown(bad)), 'Give percent, or null to tell a phase or a message alone.');
+PERFORM rowlock._refuse(format('progress: progress must be a number from 0 to 100, not %s', rowlock._shown(bad)), 'Give percent, or null to report only a phase or a message.');
 END IF;
 held := ARRAY(SELECT found.id
 FROM (SELECT *
@@ -1823,12 +1823,12 @@ CROSS JOIN LATERAL (SELECT j.id
 FROM rowlock.jobs_live j
 WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running' LIMIT 1 FOR
 UPDATE) found);
-UPDATE rowlock.jobs_live j SET progress = CASE WHEN told.progress >= coalesce(j.progress, 0) THEN told.progress
-ELSE j.progress END, phase = told.phase, message = told.message, updated_at = at
+UPDATE rowlock.jobs_live j SET progress = CASE WHEN reported.progress >= coalesce(j.progress, 0) THEN reported.progress
+ELSE j.progress END, phase = reported.phase, message = reported.message, updated_at = at
 FROM (SELECT DISTINCT ON (u.one ->> 'job_id', u.one ->> 'token') CAST(u.one ->> 'job_id' AS uuid) AS id, CAST(u.one ->> 'token' AS uuid) AS token, CAST(CAST(u.one ->> 'progress' AS numeric) AS smallint) AS progress, rowlock._cut(u.one ->> 'phase', 8192) AS phase, rowlock._cut(u.one ->> 'message', 8192) AS message
 FROM jsonb_array_elements(jobs) WITH ORDINALITY AS u (one, nth)
-ORDER BY u.one ->> 'job_id', u.one ->> 'token', u.nth DESC) told
-WHERE j.id = told.id AND j.lease_token = told.token AND j.id = ANY (held);
+ORDER BY u.one ->> 'job_id', u.one ->> 'token', u.nth DESC) reported
+WHERE j.id = reported.id AND j.lease_token = reported.token AND j.id = ANY (held);
 RETURN QUERY
 SELECT mine.id, CASE WHEN h.id IS NULL THEN 'lost' WHEN h.cancel_requested_at IS NOT NULL THEN 'cancel'
 ELSE 'held' END
@@ -1851,7 +1851,7 @@ FROM rowlock.jobs_live j
 WHERE j.id = NEW.job_id AND (NEW.scope = 'id' OR j.unique_key = NEW.key AND j.task || chr(31) || coalesce(j.owner, '') = NEW.scope)) AND NOT EXISTS (SELECT 1
 FROM rowlock.jobs_finished f
 WHERE f.id = NEW.job_id AND (NEW.scope = 'id' OR f.unique_key = NEW.key AND f.task || chr(31) || coalesce(f.owner, '') = NEW.scope)) THEN
-PERFORM rowlock._refuse(format('enqueue: key %s is held for job %s, which there is not or which has another key', NEW.key, NEW.job_id), 'Call rowlock.enqueue.');
+PERFORM rowlock._refuse(format('enqueue: key %s is held for job %s, which does not exist or has another key', NEW.key, NEW.job_id), 'Call rowlock.enqueue.');
 END IF;
 RETURN NULL;
 END;

@@ -2083,13 +2083,13 @@ SELECT EXISTS (
     ORDER BY run_after
     LIMIT 1) AS seconds;
 
--- progress (now, told)
+-- progress (now, reported)
 UPDATE rowlock_jobs_live
-SET progress = CASE WHEN told.progress >= coalesce(rowlock_jobs_live.progress, 0) THEN told.progress
+SET progress = CASE WHEN reported.progress >= coalesce(rowlock_jobs_live.progress, 0) THEN reported.progress
                     ELSE rowlock_jobs_live.progress END,
-    phase = told.phase, message = told.message, updated_at = ?1
-FROM (SELECT value ->> 0 AS id, value ->> 1 AS token, value ->> 2 AS progress, value ->> 3 AS phase, value ->> 4 AS message FROM json_each(?2)) AS told
-WHERE rowlock_jobs_live.id = told.id AND lease_token = told.token AND +state = 'running'
+    phase = reported.phase, message = reported.message, updated_at = ?1
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS token, value ->> 2 AS progress, value ->> 3 AS phase, value ->> 4 AS message FROM json_each(?2)) AS reported
+WHERE rowlock_jobs_live.id = reported.id AND lease_token = reported.token AND +state = 'running'
 RETURNING rowlock_jobs_live.id;
 
 -- promote (now, n)
@@ -2881,7 +2881,9 @@ WHERE (j.ready OR j.state = 'running' OR j.run_after <= ?2) AND (SELECT 1 FROM r
 LIMIT 1;
 
 -- worker_addresses (asked)
-SELECT w.bell AS address FROM rowlock_workers w JOIN (SELECT value ->> 0 AS worker FROM json_each(?1)) AS asked ON w.id = asked.worker WHERE w.bell IS NOT NULL;
+SELECT w.bell AS address
+FROM rowlock_workers w JOIN (SELECT value ->> 0 AS worker FROM json_each(?1)) AS asked ON w.id = asked.worker
+WHERE w.bell IS NOT NULL;
 
 -- worker_idle (idle, now, lease, id)
 UPDATE rowlock_workers SET idle = ?1, seen_at = ?2, expires_at = (?2 + (?3)) WHERE id = ?4 RETURNING id;
@@ -2907,22 +2909,22 @@ INSERT INTO rowlock_audit (at, who, via, address, action, target, number, detail
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 RETURNING id;
 
--- write_health (now, told)
+-- write_health (now, changed)
 UPDATE rowlock_sources INDEXED BY sqlite_autoindex_rowlock_sources_1
-SET failure_streak = told.streak, opens = told.opens, refusals = told.refusals, enabled = (told.enabled = 1),
-    opened_at = CASE WHEN told.opened = 1 THEN coalesce(opened_at, ?1) END,
-    probe_job = CASE WHEN rowlock_sources.epoch = told.epoch THEN probe_job END,
-    probe_token = CASE WHEN rowlock_sources.epoch = told.epoch THEN probe_token END,
-    epoch = told.epoch,
-    paused_until = CASE WHEN told.repaused = 1 THEN (?1 + (told.paused_for)) ELSE paused_until END,
-    paused_at = CASE WHEN told.repaused = 1 THEN ?1 ELSE paused_at END,
-    last_success_at = CASE WHEN told.succeeded = 1 THEN ?1 ELSE last_success_at END,
-    last_failure_at = CASE WHEN told.failed = 1 THEN ?1 ELSE last_failure_at END,
-    last_error = coalesce(told.error, last_error),
-    refused_at = CASE WHEN told.refused = 1 THEN ?1 ELSE refused_at END,
-    refusal_code = coalesce(told.refusal_code, rowlock_sources.refusal_code)
-FROM (SELECT value ->> 0 AS name, value ->> 1 AS streak, value ->> 2 AS opens, value ->> 3 AS refusals, value ->> 4 AS enabled, value ->> 5 AS opened, value ->> 6 AS epoch, value ->> 7 AS repaused, value ->> 8 AS paused_for, value ->> 9 AS succeeded, value ->> 10 AS failed, value ->> 11 AS error, value ->> 12 AS refused, value ->> 13 AS refusal_code FROM json_each(?2)) AS told
-WHERE rowlock_sources.name = told.name;
+SET failure_streak = changed.streak, opens = changed.opens, refusals = changed.refusals,
+    enabled = (changed.enabled = 1), opened_at = CASE WHEN changed.opened = 1 THEN coalesce(opened_at, ?1) END,
+    probe_job = CASE WHEN rowlock_sources.epoch = changed.epoch THEN probe_job END,
+    probe_token = CASE WHEN rowlock_sources.epoch = changed.epoch THEN probe_token END,
+    epoch = changed.epoch,
+    paused_until = CASE WHEN changed.repaused = 1 THEN (?1 + (changed.paused_for)) ELSE paused_until END,
+    paused_at = CASE WHEN changed.repaused = 1 THEN ?1 ELSE paused_at END,
+    last_success_at = CASE WHEN changed.succeeded = 1 THEN ?1 ELSE last_success_at END,
+    last_failure_at = CASE WHEN changed.failed = 1 THEN ?1 ELSE last_failure_at END,
+    last_error = coalesce(changed.error, last_error),
+    refused_at = CASE WHEN changed.refused = 1 THEN ?1 ELSE refused_at END,
+    refusal_code = coalesce(changed.refusal_code, rowlock_sources.refusal_code)
+FROM (SELECT value ->> 0 AS name, value ->> 1 AS streak, value ->> 2 AS opens, value ->> 3 AS refusals, value ->> 4 AS enabled, value ->> 5 AS opened, value ->> 6 AS epoch, value ->> 7 AS repaused, value ->> 8 AS paused_for, value ->> 9 AS succeeded, value ->> 10 AS failed, value ->> 11 AS error, value ->> 12 AS refused, value ->> 13 AS refusal_code FROM json_each(?2)) AS changed
+WHERE rowlock_sources.name = changed.name;
 
 -- write_logs (now, line)
 INSERT INTO rowlock_job_logs (job_id, seq, attempt, at, level, message)

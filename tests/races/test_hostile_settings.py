@@ -306,7 +306,7 @@ async def test_a_database_whose_encoding_is_not_utf8_is_refused_with_the_reason(
     with psycopg.connect(postgres_server.url, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     try:
-        with pytest.raises(ConfigError, match=f"has the encoding {encoding}, and Rowlock needs UTF8"):
+        with pytest.raises(ConfigError, match=f"has the encoding {encoding}, but Rowlock needs UTF8"):
             await open_store(postgres_server.database_url(name), StoreOptions(migrate=migrate))
     finally:
         postgres_server.drop_database(name)

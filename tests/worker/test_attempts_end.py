@@ -289,7 +289,7 @@ async def test_a_job_whose_stored_follow_up_cannot_be_understood_ends_as_it_did_
         await in_state(app, job.id, "dead")
     assert (await row_of(app, job.id))["error_code"] == "ValueError"
     assert await count_jobs(app, "after") == 0
-    assert any(job.id in text and "follow-up that cannot be understood" in text for text in caplog.messages)
+    assert any(job.id in text and "follow-up that cannot be read" in text for text in caplog.messages)
 
 
 @each("fails", [True, False])

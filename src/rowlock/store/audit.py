@@ -1,4 +1,4 @@
-"""Who did what to jobs, queues, sources, schedules and batches, by the command line or through the API."""
+"""The audit: who changed jobs, queues, sources, schedules or batches, from the command line or through the API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_TEXT = 2_000
 
 
 class Actor(NamedTuple):
-    """Who acts, and from where."""
+    """The person or program that acts, and from where."""
 
     who: str
     via: str  # "api" or "cli"
@@ -42,7 +42,7 @@ class AuditEntry:
 def write(
     actor: Actor, action: str, target: str | None, number: int = 1, details: Mapping[str, Any] | None = None
 ) -> Steps[int]:
-    """Write down an action, as a part of the operation that does it; returns the entry's id."""
+    """Write an audit entry, as part of the operation that does the action. Returns the entry's id."""
     (row,) = yield Call(
         "write_audit",
         **{name: value and _storable(value) for name, value in actor._asdict().items()},
@@ -62,7 +62,7 @@ def _storable(text: str) -> str:
 def audited(
     done: Operation[T], actor: Actor, action: str, target: str | None, details: Mapping[str, Any] | None = None
 ) -> Steps[T]:
-    """Run an operation and write down who had it run, both or neither."""
+    """Run an operation and write its audit entry in the same transaction."""
     answer = yield from done.start()
     yield from write(actor, action, target, details=details)
     return answer
@@ -70,12 +70,12 @@ def audited(
 
 @operation(single=True)
 def write_alone(actor: Actor, action: str, target: str | None, details: Mapping[str, Any] | None = None) -> Steps[int]:
-    """Write down an action that has been done."""
+    """Write an audit entry for an action that has already been done."""
     return (yield from write(actor, action, target, details=details))
 
 
 @operation(read=True)
 def entries(limit: int, before: int = NEWEST) -> Steps[list[AuditEntry]]:
-    """What was done, newest first; for the next page give the last entry's id as `before`."""
+    """The audit entries, newest first. For the next page, pass the last entry's id as `before`."""
     rows = yield Call("list_audit", n=limit, before=before)
     return [record(AuditEntry, row, details=None if row.details is None else json.loads(row.details)) for row in rows]

@@ -1,7 +1,7 @@
--- The audit: what operators did, in the order of store/audit.py.
+-- The audit of operators' actions, in the order of store/audit.py.
 
 -- name: write_audit
--- Write down one action.
+-- Write one entry.
 INSERT INTO {t}audit (at, who, via, address, action, target, number, details)
 VALUES ({now}, :who, :via, :address, :action, :target, :number, :details)
 RETURNING id;
@@ -11,7 +11,7 @@ RETURNING id;
 UPDATE {t}audit SET number = number + :number WHERE id = :id;
 
 -- name: list_audit
--- What was done before the action :before, newest first.
+-- The entries before :before, newest first.
 SELECT id, {time(at)} AS at, who, via, address, action, target, number AS count, CAST(details AS text) AS details
 FROM {t}audit
 WHERE id < :before

@@ -1,10 +1,11 @@
-"""Jobs that belong together: what is counted, when a batch ends, and who may still add to it.
+"""Batches of jobs: their counters, their end, and who may add jobs.
 
-`total`, `processed` (final in any way), `failed` (dead or expired), `cancelled` and `expired` are changed in the
-transactions that change the jobs. Each process adds them up in its own row, so that settles of one large batch do
-not wait for one row's lock. Succeeded = processed - failed - cancelled; dead = failed - expired. A batch ends when it
-is sealed and processed = total. A worker that has written outcomes checks that after its commit; the sweeper finds
-batches whose worker died before it could. The batch's state is the worst one among its jobs' ends.
+The counters `total`, `processed` (finished, in whatever state), `failed` (dead or expired), `cancelled` and `expired`
+change in the transactions that change the jobs. They are split over several rows (shards), so that settles of one large
+batch don't wait for one row's lock. Succeeded = processed - failed - cancelled; dead = failed - expired.
+
+A batch ends when it is sealed and processed = total. A worker checks this after it has committed outcomes; the sweeper
+finds batches whose worker died before the check. The batch's state is the worst final state of its jobs.
 Lock order: jobs, then batches.
 """
 
@@ -33,9 +34,9 @@ from rowlock.store.upkeep import bad_rows
 
 log = logging.getLogger("rowlock.store")
 
-SHARDS = 16  # rows in which the settles of one batch are counted, and as many for the jobs that are added
+SHARDS = 16  # counter rows of a batch that settles use; as many more count the added jobs
 OVER = frozenset({"succeeded", "failed", "cancelled"})
-EXPIRED = "EXPIRED"  # the error code of jobs that were cancelled because they had not started in time
+EXPIRED = "EXPIRED"  # the error code of jobs that were cancelled because they did not start in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class BatchRow:
     started_at: datetime | None
     finished_at: datetime | None
     total: int
-    processed: int  # final in any way
+    processed: int  # finished, in whatever state
     failed: int  # dead or expired
     succeeded: int
     dead: int
@@ -57,16 +58,16 @@ class BatchRow:
     expired: int
     last_error: str | None
     parent_id: str | None = None  # the job whose handler made the batch
-    end_job: str | None = None  # the job that its end made (`on_end`)
+    end_job: str | None = None  # the job that was enqueued at its end (`on_end`)
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, unless an operator retries one of its jobs."""
+        """Whether it has ended. It reopens if an operator retries one of its jobs."""
         return self.state in OVER
 
 
 class EndedBatch(TypedDict):
-    """What an `on_end` task gets as its one argument `batch`."""
+    """The argument `batch` of an `on_end` task."""
 
     batch_id: str
     name: str
@@ -75,7 +76,7 @@ class EndedBatch(TypedDict):
     total: int
     processed: int
     failed: int
-    succeeded: NotRequired[int]  # this and the next three are missing in what an older version has enqueued
+    succeeded: NotRequired[int]  # this field and the next three are missing in jobs of older versions
     dead: NotRequired[int]
     cancelled: NotRequired[int]
     expired: NotRequired[int]
@@ -83,7 +84,7 @@ class EndedBatch(TypedDict):
 
 
 class Count(NamedTuple):
-    """A change of a batch's counters."""
+    """A change to a batch's counters."""
 
     batch_id: str
     total: int = 0
@@ -94,7 +95,7 @@ class Count(NamedTuple):
     last_error: str | None = None
 
     def undone(self) -> Count:
-        """The change when what was counted is taken back."""
+        """The opposite change."""
         return Count(self.batch_id, -self.total, -self.processed, -self.failed, -self.cancelled, -self.expired)
 
 
@@ -102,8 +103,8 @@ class Count(NamedTuple):
 
 
 def join(batch_id: str, number: int, lease: tuple[str, str] | None) -> Steps[None]:
-    """Count `number` new jobs into a batch, if it takes any: from outside until it is sealed, from its own jobs until
-    it ends. `lease` is that of the attempt that adds the jobs, if one does."""
+    """Count `number` new jobs in a batch. It accepts jobs from outside until it is sealed, and from its own jobs until
+    it ends. If an attempt adds the jobs, `lease` is its lease."""
     inside = False
     if lease is not None:
         rows = yield Call("batch_of", job_id=lease[0], token=lease[1])
@@ -119,13 +120,12 @@ def join(batch_id: str, number: int, lease: tuple[str, str] | None) -> Steps[Non
         raise NotAllowed(
             f"batch {batch.name!r} ({batch_id}) is sealed: only its own jobs may add to it, by ctx.enqueue()"
         )
-    # Counted in rows that no settle uses: the adding transaction may stay open for long, and settles must not wait for
-    # it.
+    # Use counter rows that no settle uses: the adding transaction may stay open for long, and settles must not wait.
     yield Call("count_batches", counted=[Count(batch_id, total=number)], shard=SHARDS + random.randrange(SHARDS))
 
 
 def count(changes: Sequence[Count]) -> Steps[None]:
-    """Change counters, in the order of ids: two transactions cannot deadlock."""
+    """Change counters, in the order of ids, so that transactions can't deadlock."""
     sums: dict[str, Count] = {}
     for change in changes:
         so_far = sums.get(change.batch_id, Count(change.batch_id))
@@ -137,7 +137,7 @@ def count(changes: Sequence[Count]) -> Steps[None]:
 
 
 def ended(batch_id: str, state: State, code: str | None = None, message: str | None = None) -> Count:
-    """The change when a job gets its final state. A job that was not started in time is cancelled, by its code."""
+    """The change for a job that gets its final state. `code` tells if a cancelled job did not start in time."""
     expired = state is State.CANCELLED and code == EXPIRED
     failed = expired or state is State.DEAD
     cancelled = state is State.CANCELLED and not expired
@@ -146,9 +146,9 @@ def ended(batch_id: str, state: State, code: str | None = None, message: str | N
 
 
 def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]:
-    """An operator has retried these (job, batch, state and error code it had): take them out of the counters. The
-    batches are locked whether or not they are over: one that ends at this moment must see it. Jobs of a batch that was
-    pruned leave it."""
+    """Take jobs that an operator has retried, given as (job, batch, old state, old error code), out of the counters,
+    and reopen their batches. Locks all of these batches, because one that is just ending must notice the retry. Jobs
+    whose batch was pruned leave it."""
     if not revived:
         return
     asked = [(batch_id,) for batch_id in sorted({batch_id for _, batch_id, *_ in revived})]
@@ -165,19 +165,19 @@ def reopen(revived: Sequence[tuple[str, str, State, str | None]]) -> Steps[None]
 
 @operation(single=True)
 def make(batch_id: str, name: str, owner: str | None, on_end: str | None, parent_id: str | None = None) -> Steps[None]:
-    """A new batch; `parent_id` is the job whose handler makes it."""
+    """Insert a new batch. `parent_id` is the job whose handler makes it."""
     yield Call("make_batch", batch_id=batch_id, name=name, owner=owner, on_end=on_end, parent_id=parent_id)
 
 
 @operation(single=True, repeatable=True, hot=True)
 def start(ids: Sequence[str]) -> Steps[None]:
-    """The first jobs of these batches were claimed."""
+    """Mark these batches as running, because their first jobs were claimed."""
     yield Call("start_batches", asked=[(batch_id,) for batch_id in sorted(ids)])
 
 
 @operation(repeatable=True)
 def seal(batch_id: str) -> Steps[None]:
-    """No more jobs from outside. Waits for transactions that add jobs. After the commit the caller calls `end`."""
+    """Accept no more jobs from outside. Waits for transactions that add jobs. After the commit, call `end`."""
     yield Call("hold_batches", asked=[(batch_id,)])
     if not (yield Call("seal_batch", batch_id=batch_id)):
         raise BatchNotFound(batch_id)
@@ -185,14 +185,14 @@ def seal(batch_id: str) -> Steps[None]:
 
 @operation(read=True, hot=True)
 def complete(ids: Collection[str]) -> Steps[list[str]]:
-    """The complete ones among these batches: sealed, and processed = total."""
+    """Those of these batches that are complete: sealed, and processed = total."""
     return [row.id for row in (yield Call("complete_batches", asked=[(batch_id,) for batch_id in sorted(ids)]))]
 
 
 async def end_after_commit(store: Store, ids: Collection[str]) -> None:
-    """End these batches if they are complete, after the commit of an outcome or a seal. Two transactions that run at
-    one time do not see each other before they commit; the one that commits last looks afterwards and sees both. If this
-    fails, the next sweep does it."""
+    """End those of these batches that are complete; call it after the commit of outcomes or a seal. Two concurrent
+    transactions don't see each other's jobs, but whichever commits last sees both afterwards. If this fails, the next
+    sweep ends the batches."""
     if not ids:
         return
     try:
@@ -204,21 +204,21 @@ async def end_after_commit(store: Store, ids: Collection[str]) -> None:
 
 
 async def end_each(store: Store, ids: Collection[str]) -> None:
-    """End those of these batches that are complete. One that cannot end stops no other, and is set aside."""
+    """End those of these batches that are complete. A batch that can't be ended is set aside, and the others go on."""
     if found := await store.run(complete(ids)):
         await bad_rows.change_all(store, "end", found, end)
 
 
 @operation(repeatable=True)
 def end(ids: Collection[str]) -> Steps[list[str]]:
-    """End the complete ones among these batches; returns which."""
+    """End those of these batches that are complete; returns their ids."""
     if not ids:
         return []
     asked = [(batch_id,) for batch_id in sorted(set(ids))]
     rows = yield Call("complete_batches", asked=asked)
     if not rows:
         return []
-    # Check once more under the lock: a retry, or a job that was added, may have come in between.
+    # Check again under the lock, because a job may have been retried or added in between.
     rows = yield Call("hold_batches", asked=[(row.id,) for row in rows])
     rows = (yield Call("complete_batches", asked=[(row.id,) for row in rows])) if rows else []
     if not rows:
@@ -228,27 +228,28 @@ def end(ids: Collection[str]) -> Steps[list[str]]:
     for batch_id, stored in (yield Call("end_batches", asked=complete)):
         if stored is not None and batch_id in first_time:
             batch = batch_of((yield Call("read_batch", batch_id=batch_id))[0])
-            told = {"batch": _told(batch)}
-            for job_id, args, new in (yield from on_end(stored, batch_id, batch.owner, told, batch.parent_id)):
+            arguments = {"batch": _ended(batch)}
+            for job_id, args, new in (yield from on_end(stored, batch_id, batch.owner, arguments, batch.parent_id)):
                 yield from add([(job_id, args)], new)
                 yield Call("set_end_job", batch_id=batch_id, job_id=job_id)
     return [batch_id for (batch_id,) in complete]
 
 
-def _told(batch: BatchRow) -> dict[str, Any]:
+def _ended(batch: BatchRow) -> dict[str, Any]:
+    """An EndedBatch."""
     return {name: batch.id if name == "batch_id" else getattr(batch, name) for name in EndedBatch.__annotations__}
 
 
 @operation(repeatable=True)
 def mark_cancelled(batch_id: str) -> Steps[bool]:
-    """Take no more jobs; False when the batch is over or unknown. Waits for transactions that add to it."""
+    """Cancel a batch: it accepts no more jobs. False if it is over or unknown. Waits for transactions that add jobs."""
     yield Call("hold_batches", asked=[(batch_id,)])
     return bool((yield Call("cancel_batch", batch_id=batch_id)))
 
 
 @operation(read=True)
 def left(batch_id: str, n: int) -> Steps[list[str]]:
-    """Up to `n` jobs of a batch that are neither final nor asked to stop."""
+    """Up to `n` jobs of a batch that are neither finished nor asked to stop."""
     return [row.id for row in (yield Call("batch_left", batch_id=batch_id, n=n))]
 
 

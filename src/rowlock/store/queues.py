@@ -1,8 +1,7 @@
-"""Pausing queues. A queue is paused while its row in `queues` has `paused_at`; no claim takes its jobs then.
+"""Pause and resume queues. While the row of a queue in `queues` has a `paused_at`, no claim takes its jobs.
 
-The claims check it themselves: the part `not_paused` and the statement `claimable` in store/jobs/claim.sql, the part
-`turns` in store/sources/claim.sql, and for workers that call SQL functions,
-store/schema/postgres/functions/claim.sql.
+The claims check this themselves: the part `not_paused` and the statement `claimable` in store/jobs/claim.sql, the part
+`turns` in store/sources/claim.sql, and store/schema/postgres/functions/claim.sql for workers that call SQL functions.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from rowlock.store.engine.wake import wake_idle
 
 @operation(single=True, repeatable=True)
 def pause(name: str) -> Steps[None]:
-    """Stop claims from a queue; running jobs go on."""
+    """Stop claims from a queue. Running jobs go on."""
     yield Call("pause_queue", name=name)
 
 
 @operation(repeatable=True)
 def resume(name: str) -> Steps[bool]:
-    """Let claims go on; False when the queue was not paused."""
+    """Allow claims again. False if the queue was not paused."""
     resumed = yield Call("resume_queue", name=name)
     yield from wake_idle()
     return bool(resumed)

@@ -1,7 +1,7 @@
--- Pausing queues, in the order of store/queues.py.
+-- Pause and resume queues, in the order of store/queues.py.
 
 -- name: pause_queue
--- Pause a queue: none of its jobs is claimed; running jobs continue.
+-- Pause a queue, so that none of its jobs is claimed. Running jobs go on.
 INSERT INTO {t}queues (name, paused_at) VALUES (:name, {now})
 ON CONFLICT (name) DO UPDATE SET paused_at = coalesce({t}queues.paused_at, excluded.paused_at);
 

@@ -1,4 +1,4 @@
-"""The rows of workers: registered, alive, idle, asked to stop."""
+"""The rows of workers: register, renew, mark as idle, ask to stop."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Worker:
     started_at: datetime
     seen_at: datetime
     alive: bool
-    memory_bytes: int | None = None  # resident, when it was last heard of
+    memory_bytes: int | None = None  # resident memory, as the worker last reported it
     stop_requested: StopHow | None = None  # by an operator
     stop_requested_at: datetime | None = None
 
 
 class Seen(NamedTuple):
-    """What a worker's sign of life found in its row."""
+    """What a worker learns when it renews its row."""
 
-    there: bool  # False: the row is gone and must be registered again
-    stop: StopHow | None  # what an operator asks of the worker
+    there: bool  # False: the row is gone, and the worker must register again
+    stop: StopHow | None  # the stop that an operator has requested
 
 
 @operation(single=True, repeatable=True)
@@ -69,14 +69,14 @@ def register(
 
 @operation(single=True, repeatable=True)
 def seen(worker: str, running: int, lease: float, memory: int | None = None) -> Steps[Seen]:
-    """Note that a worker is alive; returns whether its row is still there, and whether it was asked to stop."""
+    """Renew a worker's row. Returns whether the row still exists, and whether the worker was asked to stop."""
     rows = yield Call("worker_seen", id=worker, running=running, lease=lease, memory=memory)
     return Seen(bool(rows), rows[0].stop_requested if rows else None)
 
 
 @operation(single=True, repeatable=True)
 def set_idle(worker: str, idle: bool, lease: float) -> Steps[bool]:
-    """Ask to be woken by enqueues, or stop asking."""
+    """Turn wake-ups by enqueues on or off for a worker."""
     return bool((yield Call("worker_idle", id=worker, idle=idle, lease=lease)))
 
 
@@ -87,8 +87,8 @@ def remove(worker: str) -> Steps[None]:
 
 @operation(single=True, repeatable=True)
 def forget(n: int) -> Steps[int]:
-    """Remove up to `n` rows of workers that have long been silent; returns how many. A worker
-    that is alive after all learns it from `seen`, and registers again."""
+    """Delete up to `n` rows of workers that have been silent for long; returns how many. A worker that is alive after
+    all notices it in `seen`, and registers again."""
     return len((yield Call("forget_workers", n=n)))
 
 
@@ -99,13 +99,13 @@ def workers() -> Steps[list[Worker]]:
 
 @operation(repeatable=True)
 def ask_to_stop(worker: str, how: StopHow) -> Steps[None]:
-    """Ask a worker to take no more jobs and to end: after those that it runs (drain), or now (stop), when it gives them
-    back. It reads that with its next heartbeat."""
+    """Ask a worker to take no more jobs and to exit: after its running jobs (drain), or at once, releasing them (stop).
+    The worker reads the request at its next heartbeat."""
     if (yield Call("ask_worker_to_stop", id=worker, how=how)):
         return
     there = [row for row in (yield Call("list_workers")) if row.id == worker]
     if not there:
         raise WorkerNotFound(worker)
     if there[0].version == "sql":
-        raise NotAllowed(f"worker {worker!r} calls the SQL functions and cannot be asked: stop its program")
-    raise NotAllowed(f"worker {worker!r} has not been heard of lately and would not hear this: end its process")
+        raise NotAllowed(f"worker {worker!r} calls the SQL functions, which have no stop request: stop its program")
+    raise NotAllowed(f"worker {worker!r} has sent no heartbeat lately and would not see the request: end its process")

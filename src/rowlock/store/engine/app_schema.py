@@ -1,7 +1,7 @@
-"""An app's own tables: numbered SQL files beside its code. Each is applied once, together with Rowlock's migrations.
+"""An app's own tables: numbered SQL files beside its code, each applied once.
 
-The rows of `app_migrations` are written in the transaction that runs the files, under the lock that Rowlock's own
-migrations take, so that many processes may start together.
+The transaction that runs the files adds their rows to `app_migrations`. It holds the lock of Rowlock's own migrations,
+so many processes may start together.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class AppMigration:
 class Migrations:
     """The tables that an app needs beside Rowlock's: `folder/sqlite/0001_name.sql`, `folder/postgres/0001_name.sql`.
 
-    `app` is the name under which the database remembers what was applied. SQLite files migrate by themselves when they
-    are opened; a PostgreSQL database by `rowlock migrate --app …`.
+    `app` is the name under which the database records the applied files. An SQLite file is migrated when it is opened,
+    a PostgreSQL database by `rowlock migrate --app …`.
     """
 
     app: str
@@ -47,7 +47,7 @@ class Migrations:
         for path in sorted(folder.glob("*.sql")):
             match = FILE.fullmatch(path.name)
             if match is None:
-                raise ConfigError(f"{path}: a migration is named by its number, as in 0001_tables.sql")
+                raise ConfigError(f"{path}: the name of a migration must begin with its number, as in 0001_tables.sql")
             number = int(match[1])
             if number in found:
                 raise ConfigError(f"{path}: there are two migrations with the number {number}")
@@ -56,7 +56,7 @@ class Migrations:
 
 
 async def prepare(store: Store, migrations: Migrations, migrate: bool | None) -> list[str]:
-    """Apply the missing migrations if `migrate` says so (None: on SQLite only), else refuse the database."""
+    """Apply the missing migrations if `migrate` is True, or None on SQLite; else refuse a database that lacks any."""
     missing = await pending(store, migrations)
     if not missing:
         return []
@@ -69,7 +69,7 @@ async def prepare(store: Store, migrations: Migrations, migrate: bool | None) ->
 
 
 async def pending(store: Store, migrations: Migrations) -> list[AppMigration]:
-    """The files that are not yet applied to the database."""
+    """The files that have not been applied to the database."""
     return _not_in(await store.run(_applied(migrations.app)), migrations.files(store.engine))
 
 

@@ -1,10 +1,10 @@
 """Operations on the caller's own connection: part of the caller's transaction, committed by the caller.
 
-Libraries are known by the names of their classes, never by an import: what an application does not use is not
-loaded. Two rules keep the caller's set-up from mattering. Ids and JSON travel as text and are cast by the
-server, so that codecs of the caller are never asked (a `json` codec, common with asyncpg, would encode JSON
-twice). And on a connection in autocommit an operation of several statements gets a transaction of its own,
-because half of one would be a reserved id without its job.
+Database libraries are recognized by the names of their classes and never imported, so an application loads only those
+that it uses. Two rules make operations independent of how the caller has set up the connection. First, ids and JSON are
+sent as text and cast by the server, which bypasses the caller's codecs (a `json` codec, common with asyncpg, would
+encode JSON twice). Second, on a connection in autocommit, an operation of several statements gets its own transaction:
+half of one would leave a reserved id without its job.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Execute = Callable[[str, list[Any]], Fetched]
 AsyncExecute = Callable[[str, list[Any]], Awaitable[Fetched]]
 NOTHING: Fetched = ((), ())
 
-# Single parameters that are text here and something else in their column; batches have casts in the SQL.
+# The column types of single parameters that are sent as text; batch parameters have casts in the SQL.
 CASTS = {"job_id": "uuid", "token": "uuid", "batch_id": "uuid", "parent_id": "uuid"} | dict.fromkeys(
     ("args", "tags", "backoff", "on_success", "on_dead"), "json"
 )
@@ -38,7 +38,7 @@ SQLITE_LIBRARIES = {"sqlite3", "pysqlite3", "apsw", "aiosqlite"}
 SCHEMA_CODES = {"42P01", "3F000", "42703"}  # no such table, schema, column
 SERIALIZATION = "40001"
 IDLE = 0  # psycopg's TransactionStatus of a connection without a transaction
-LEVEL = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"  # for a transaction of ours on a connection in autocommit
+LEVEL = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"  # for our own transaction on a connection in autocommit
 KEYED = {"enqueue_rows", "enqueue_once"}
 KEY_CONFLICT = (
     "a key or id was taken, or the batch changed, by a transaction that this one (REPEATABLE READ or SERIALIZABLE)"
@@ -49,7 +49,7 @@ _PLACE = re.compile(r"\$(\d+)")
 
 
 def is_async(connection: Any) -> bool:
-    """Whether this is a connection that must be awaited."""
+    """Whether this connection must be awaited."""
     return _found(ASYNC, connection) is not None
 
 
@@ -65,7 +65,7 @@ class OnConnection(NamedTuple):
 
 
 async def run_on(connection: Any, op: Operation[T], clock: FakeClock | None = None) -> T:
-    """Run an operation on any accepted connection. A sync one blocks the loop, as all SQL on it does."""
+    """Run an operation on any accepted connection. A sync one blocks the event loop, like all SQL on it."""
     run = _found(ASYNC, connection)
     if run is None:
         return run_on_sync(connection, op, clock)
@@ -82,7 +82,7 @@ def run_on_sync(connection: Any, op: Operation[T], clock: FakeClock | None = Non
         raise _refusal(connection)
 
     with _schema_explained(op), joined(connection, op.single) as execute:
-        # Nobody sends the wake-ups: on PostgreSQL the statements themselves notify, when the caller commits.
+        # These wake-ups aren't sent: on PostgreSQL the statements themselves notify when the caller commits.
         return drive(op, POSTGRES, _OnConnection(execute, clock), wakes=[])
 
 
@@ -110,7 +110,7 @@ async def _asyncpg(connection: Any, single: bool) -> AsyncIterator[AsyncExecute]
         yield execute
 
 
-# psycopg's raw cursor takes $1 as it is; made by hand, it ignores the caller's own cursor and row classes.
+# psycopg's raw cursor accepts $1. Creating it directly bypasses the caller's own cursor and row classes.
 @asynccontextmanager
 async def _psycopg_async(connection: Any, single: bool) -> AsyncIterator[AsyncExecute]:
     psycopg, tuple_row = importlib.import_module("psycopg"), importlib.import_module("psycopg.rows").tuple_row
@@ -151,7 +151,7 @@ def _sqlalchemy(connection: Any, single: bool) -> Iterator[Execute]:
     numbered = connection.dialect.paramstyle == "numeric_dollar"
 
     def execute(sql: str, values: list[Any]) -> Fetched:
-        # Not on the driver's connection: SQLAlchemy must know that its transaction has begun.
+        # Don't use the driver's connection directly: SQLAlchemy must know that its transaction has begun.
         statement, parameters = (sql, values) if numbered else _percent(sql, values)
         result = connection.exec_driver_sql(statement, tuple(parameters))
         return (tuple(result.keys()), result.all()) if result.returns_rows else NOTHING
@@ -160,7 +160,7 @@ def _sqlalchemy(connection: Any, single: bool) -> Iterator[Execute]:
 
 
 def _sqlalchemy_session(session: Any, single: bool) -> AbstractContextManager[Execute]:
-    # Asked of the engine first: a file of SQLite must not even be opened.
+    # Check the engine first: an SQLite file must not even be opened.
     _need_postgres(session, session.get_bind().dialect.name)
     return _sqlalchemy(session.connection(), single)
 
@@ -183,7 +183,7 @@ def _django(connection: Any, single: bool) -> Iterator[Execute]:
 
 
 def _awaiting(joined: Callable[[Any, bool], Any]) -> Callable[..., Awaitable[Any]]:
-    """The run of an operation where each statement is awaited."""
+    """Make a function that runs an operation and awaits each statement."""
 
     async def run(connection: Any, op: Operation[T], clock: FakeClock | None) -> T:
         async def execute_call(call: Call) -> list[Row]:
@@ -196,11 +196,11 @@ def _awaiting(joined: Callable[[Any, bool], Any]) -> Callable[..., Awaitable[Any
 
 
 async def _sqlalchemy_async(connection: Any, op: Operation[T], clock: FakeClock | None) -> T:
-    # SQLAlchemy's own bridge: its async classes hold the sync ones, whose driver then waits in this loop.
+    # SQLAlchemy's own bridge: its async classes wrap the sync ones, whose driver then waits in this event loop.
     return await connection.run_sync(run_on_sync, op, clock)  # type: ignore[no-any-return]
 
 
-# (package, class). A pool, an engine or a cursor is none of these.
+# Accepted classes, by (package, class). Pools, engines and cursors are not accepted.
 SYNC: dict[tuple[str, str], Callable[[Any, bool], AbstractContextManager[Execute]]] = {
     ("psycopg", "Connection"): _psycopg,
     ("sqlalchemy", "Connection"): _sqlalchemy,
@@ -220,7 +220,7 @@ ASYNC: dict[tuple[str, str], Callable[..., Awaitable[Any]]] = {
 
 
 def _found(table: dict[tuple[str, str], T], connection: Any) -> T | None:
-    # Both, because the proxies of tracing tools tell the truth only in __class__.
+    # Check both: the proxies of tracing tools show the wrapped class only as __class__.
     for cls in (*type(connection).__mro__, *connection.__class__.__mro__):
         if found := table.get((cls.__module__.partition(".")[0], cls.__name__)):
             return found
@@ -231,16 +231,16 @@ def _found(table: dict[tuple[str, str], T], connection: Any) -> T | None:
 
 
 def _statement(call: Call, clock: FakeClock | None) -> tuple[str, list[Any]]:
-    """SQL with $1, $2, … and its values."""
+    """The SQL with $1, $2, … and its values."""
     query = load("postgres")[call.name]
-    # To psycopg a tuple is a composite value; an array is a list.
+    # psycopg sends tuples as composite values, lists as arrays.
     values = [list(value) if isinstance(value, tuple) else value for value in bind(query, call.params, clock)]
     return _as_text(query), values
 
 
 @cache
 def _as_text(query: Query) -> str:
-    """The statement with its ids and JSON taken as text."""
+    """The statement with casts for ids and JSON that are sent as text."""
 
     def cast(match: re.Match[str]) -> str:
         name, column = query.binds[int(match[1]) - 1]
@@ -250,7 +250,7 @@ def _as_text(query: Query) -> str:
 
 
 def _percent(sql: str, values: list[Any]) -> tuple[str, list[Any]]:
-    """The statement for drivers with %s, where a parameter used twice is given twice."""
+    """The statement for drivers with %s, where a parameter that is used twice must be passed twice."""
     text, order = _percent_text(sql)
     return text, [values[n] for n in order]
 
@@ -261,12 +261,12 @@ def _percent_text(sql: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _columns(cursor: Any) -> tuple[str, ...]:
-    """The names of the columns that a DB-API cursor has read."""
+    """The column names of a DB-API cursor."""
     return tuple(column[0] for column in cursor.description)
 
 
 def _rows(columns: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> list[Row]:
-    """Rows as our own connections give them: ids and JSON are text."""
+    """Rows as our own connections return them, with ids and JSON as text."""
     make = row_maker(columns)
     return [make(map(_plain_value, row)) for row in rows]
 
@@ -282,8 +282,8 @@ def _plain_value(value: Any) -> Any:
 
 @contextmanager
 def _schema_explained(op: Operation[Any]) -> Iterator[None]:
-    """Say what to do about a missing schema, and about a key that the caller's snapshot is too old for. Every other
-    error stays the driver's own: the transaction is the caller's, and so is the code that waits for its errors."""
+    """Explain a missing schema, and a key that the caller's snapshot is too old to see. Every other error stays the
+    driver's, because the transaction is the caller's, whose code expects the driver's errors."""
     try:
         yield
     except Exception as error:

@@ -1,5 +1,5 @@
-"""The database's clock, by which all leases, delays and ticks are measured; and this machine's, by which a worker
-counts how long it has held a lease."""
+"""Clocks: the database's, which measures all leases, delays and ticks, and this machine's, with which a worker tracks
+how long it has held a lease."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def now() -> Steps[datetime]:
 
 
 def boottime() -> float:
-    """Seconds that also pass while the machine is suspended."""
+    """A monotonic clock that also counts while the machine is suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,4 +1,4 @@
-"""How the SQL of the two engines differs: what each can do, and what it writes for each token."""
+"""How the SQL of the two engines differs: their capabilities, and their text for each token."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-# Times beyond these are shown as these: Python's calendar ends there, and a driver would raise for the whole result.
+# Times beyond these limits are shown as the limit: Python's calendar ends there, and the driver would fail.
 EARLIEST, LATEST = "0001-01-02 00:00:00Z", "9999-12-30 00:00:00Z"
-LONGEST = 3_155_760_000  # seconds; a finished job is kept for a hundred years at most
+LONGEST = 3_155_760_000  # seconds: a finished job is kept for at most a hundred years
 
 POSTGRES_ARRAYS = {
     "uuid": "text[]::uuid[]",  # sent as text, which takes the driver half the time
@@ -22,23 +22,22 @@ POSTGRES_ARRAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What an engine's SQL looks like where the two differ."""
+    """The SQL and the capabilities of one engine, where the two differ."""
 
     name: str
     prefix: str
-    # What not every engine can do. An operation asks for these (`operation.dialect`) before it calls a statement that
-    # only one engine has.
-    moves_in_one_statement: bool  # WITH may change rows, so one statement can find rows, move them and answer with them
-    notifies: bool  # statements wake listeners at commit (NOTIFY); else the engine sends to stored addresses
-    many_writers: bool  # transactions write side by side, so some need a lock that another engine's only writer implies
-    partitions: bool  # finished jobs lie in one partition for each day
-    is_file: bool  # a file that each process opens itself: no server, no roles, and it migrates when it is opened
-    clock: str  # SQL for the database's own clock, also where tests have another one
-    migrations_table: str  # SQL that makes the tables about Rowlock's own schema, if they are missing
+    # Capabilities. An operation checks them (`operation.dialect`) before it calls a statement that only one engine has.
+    moves_in_one_statement: bool  # WITH may change rows, so one statement can find rows, move them and return them
+    notifies: bool  # statements wake listeners at commit (NOTIFY); otherwise the store sends to stored addresses
+    many_writers: bool  # transactions write concurrently, so some need a lock that a single writer makes unnecessary
+    partitions: bool  # finished jobs are stored in one partition per day
+    is_file: bool  # a file that each process opens itself: no server, no roles, migrated when opened
+    clock: str  # SQL for the database's own clock, even if a test sets another time
+    migrations_table: str  # SQL that creates the tables `migrations` and `schema_files` if they are missing
     tokens: Mapping[str, Callable[[str], str]]
     rows: Callable[[str, list[tuple[str, str]]], str]
     row: Callable[[str, list[tuple[str, str]]], str]
-    place: str  # how a numbered parameter begins
+    place: str  # prefix of a numbered parameter
     leaves_out: re.Pattern[str]  # clauses that only the other engine has
 
 
@@ -81,7 +80,7 @@ CREATE TABLE IF NOT EXISTS rowlock.schema_files (
     tokens={
         "now": lambda _: "coalesce(:now, statement_timestamp())",
         "after": lambda x: f"({{now}} + ({x}) * interval '1 second')",
-        # Two epochs and not the epoch of the difference: below PostgreSQL 17, infinity - now() is an error.
+        # The difference of two epochs, not the epoch of the difference: before PostgreSQL 17, infinity - now() fails.
         "seconds_until": lambda x: f"(date_part('epoch', {x}) - date_part('epoch', {{now}}))",
         "time": lambda x: (
             f"CASE WHEN {x} > '{LATEST}' THEN '{LATEST}' WHEN {x} < '{EARLIEST}' THEN '{EARLIEST}' ELSE {x} END"

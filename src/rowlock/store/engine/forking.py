@@ -1,14 +1,14 @@
-"""Hooks for forks: every object that holds something that a child process must not inherit is told of a fork.
+"""Hooks for forks: objects whose state a child process must not inherit are called before and after a fork.
 
-A child starts with copies of everything and with none of the threads. Three things would go wrong unseen:
+A child starts with copies of everything but without the threads. Three things would silently go wrong:
 
-- SQLite keeps in memory which file locks the process holds, and the kernel does not pass locks on to a child. A child
+- SQLite keeps in memory which file locks the process holds, but the kernel does not pass locks on to a child. A child
   that opens a file which its parent has open believes that it holds the parent's locks, and loses what it writes when
   another process resets the write-ahead log. So a fork waits for writes to end, and files are closed while it happens.
-- Sockets and the event loop's epoll are shared: a child that closes its copies would affect its parent, too.
-- Threads do not exist in the child, and whatever waits for one would wait for ever.
+- Sockets and the event loop's epoll are shared: a child that closes its copies would affect its parent.
+- Threads don't exist in the child, and code that waits for one would wait forever.
 
-Programs that are started (`subprocess`, `multiprocessing` with spawn) inherit nothing of this and are no forks.
+Programs that are started afresh (`subprocess`, `multiprocessing` with spawn) inherit none of this and are not forks.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ log = logging.getLogger("rowlock.store")
 
 
 class Forkable(Protocol):
-    """An object that is told of forks."""
+    """An object that must act before or after a fork."""
 
     def before_fork(self) -> None:
-        return  # most have nothing to do in the parent
+        return  # most objects do nothing before the fork
 
     def after_fork(self, child: bool) -> None: ...
 
 
-_lock = threading.RLock()  # held during a fork, so that none is added meanwhile
+_lock = threading.RLock()  # held during a fork, so that no object is added meanwhile
 _watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
-_told: list[Forkable] = []  # before the fork that happens now
+_forking: list[Forkable] = []  # the objects called before the current fork, which are called again after it
 
 
 def watch(one: Forkable) -> None:
-    """Tell it about forks for as long as it lives."""
+    """Call this object's hooks at every fork for as long as it lives."""
     with _lock:
         _watched.add(one)
 
 
 def _before() -> None:
     _lock.acquire()
-    _told[:] = _watched
-    for one in _told:
+    _forking[:] = _watched
+    for one in _forking:
         one.before_fork()
 
 
 def _after(child: bool) -> None:
-    told = _told[:]
-    _told.clear()
+    watched = _forking[:]
+    _forking.clear()
     try:
-        for one in told:
+        for one in watched:
             try:
                 one.after_fork(child)
             except Exception:
-                log.exception("after a fork")
+                log.exception("an object could not be restored after a fork")
     finally:
         _lock.release()
 

@@ -12,17 +12,16 @@ else:
 
 
 def new_id() -> str:
-    """A fresh job id."""
     return str(uuid7())
 
 
 def new_token() -> str:
-    """A fresh, unguessable lease token."""
+    """A new, unguessable lease token."""
     return str(uuid.uuid4())
 
 
 def valid_id(text: str) -> str | None:
-    """The canonical form of a job id, or None when it is none."""
+    """The canonical form of a job id, or None if the text isn't one."""
     try:
         return str(uuid.UUID(text))
     except (ValueError, AttributeError, TypeError):

@@ -1,12 +1,12 @@
 """Bring a database's schema up to this version: numbered migrations, and the views and functions that belong to them.
 
-A numbered file (`0001_schema.sql`) is applied once, in one transaction with its row in `migrations`. The other files
-(`views.sql`, `functions/*.sql`) are applied again when their text has changed; `schema_files` has the checksum of each.
+A numbered file (`0001_schema.sql`) is applied once, in the transaction that adds its row to `migrations`. The other
+files (`views.sql`, `functions/*.sql`) are applied again when their text changes; `schema_files` stores their checksums.
 
-Many processes may start together: the first takes a lock, and the others then find the rows. A file whose first line is
-`-- breaking` makes code that does not know it refuse to start; any other newer migration is compatible, so that old
-workers keep running through an upgrade. Code that finds a migration it does not know leaves views and functions alone:
-they are newer than its own.
+Many processes may start together: the first takes a lock and migrates, the rest wait and find nothing left to do. If a
+file's first line is `-- breaking`, code that doesn't know this migration refuses to start. All other newer migrations
+are compatible, so old workers keep running through an upgrade. Code that finds a migration it doesn't know leaves views
+and functions alone, because they are newer than its own.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from rowlock.core.errors import SchemaError, StoreError, UnreleasedSchema
 from rowlock.store.engine.dialects import POSTGRES, Dialect
 from rowlock.store.engine.store import dialect_of, file_of, redact
 
-# A view or function is replaced, so that it keeps its rights and sessions that use it go on. If PostgreSQL refuses,
-# because its columns, its parameters or its result have changed, it is dropped and created again with the same rights.
-# If something that is not Rowlock's depends on it, everything is undone, with an error that names what depends on it.
+# CREATE OR REPLACE keeps the rights of a view or function, and sessions that are using it go on. If PostgreSQL refuses,
+# because columns, parameters or the result have changed, it is dropped and created again with its old rights. If a
+# foreign object depends on it, the whole migration is rolled back, with an error that names that object.
 REPLACE = """\
 DO $rowlock$
 DECLARE
     part    text[];     -- kind, name, the first function of its file, definition
-    older   oid[];      -- what has this name now
-    options text[];     -- what an operator has set on a view, such as security_invoker
+    older   oid[];      -- the objects that have this name now
+    options text[];     -- the options of a view, such as security_invoker, which an operator may have set
     rights  text[];
     line    text;
 BEGIN
@@ -57,7 +57,7 @@ BEGIN
                 SELECT a.privilege_type, '', a.grantee, a.is_grantable
                 FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a
                 WHERE part[1] = 'FUNCTION' AND a.grantee <> p.proowner
-                  -- A new part of other functions may be called by whoever may call the first function of its file.
+                  -- A new helper (_name) may be called by the roles that may call the first function of its file.
                   AND (p.oid = ANY (older) OR older = '{}' AND part[2] LIKE '\\_%'
                        AND p.pronamespace = 'rowlock'::regnamespace AND p.proname = part[3])
                 UNION ALL
@@ -75,7 +75,7 @@ BEGIN
                 SELECT 1 FROM pg_proc p
                 WHERE p.pronamespace = 'rowlock'::regnamespace AND p.proname = part[2] AND p.oid <> ALL (older))
             THEN
-                RAISE invalid_function_definition;  -- the types of its parameters changed: the older one would stay
+                RAISE invalid_function_definition;  -- its parameter types changed: the older overload would stay
             END IF;
         EXCEPTION WHEN invalid_function_definition OR invalid_table_definition OR wrong_object_type THEN
             IF older = '{}' THEN
@@ -107,7 +107,7 @@ BEGIN
                            part[2], split_part(line, '=', 1), split_part(line, '=', 2));
         END LOOP;
     END LOOP;
-    -- Nobody calls a function without the right to: `rowlock migrate --roles` gives it to the roles that need it.
+    -- No function may be called by everyone: `rowlock migrate --roles` grants it to the roles that need it.
     REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA rowlock FROM PUBLIC;
 END;
 $rowlock$;
@@ -120,7 +120,7 @@ DEFINITION = re.compile(
 
 
 async def applied(url: str) -> tuple[Dialect, Applied]:
-    """The engine's dialect, and what the database has."""
+    """The engine's dialect, and the migrations and files that the database has."""
     dialect = dialect_of(url)
     if dialect.is_file:
         return dialect, _in_file(file_of(url))
@@ -146,7 +146,7 @@ def _in_file(file: Path) -> Applied:
 
 @asynccontextmanager
 async def connected(url: str, cannot: str) -> AsyncIterator[Any]:
-    """A connection to a PostgreSQL server for as long as the block runs; `cannot` begins the error if that fails."""
+    """A connection to a PostgreSQL server for the duration of the block. `cannot` starts the message if that fails."""
     from rowlock.store.engine.postgres.connector import dial, place
     from rowlock.store.engine.postgres.errors import TROUBLE, translate
 
@@ -171,7 +171,7 @@ class Migration:
 
     @property
     def title(self) -> str:
-        """Its name for people, as its file has it."""
+        """Its name as shown to users: the name of its file."""
         return f"{self.number:04d}_{self.name}"
 
 
@@ -184,13 +184,13 @@ class SchemaFile:
 
     @cached_property
     def checksum(self) -> str:
-        """What the database remembers of its text."""
+        """The hash of its text, which the database stores."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What this code brings for one engine, in the order in which it is applied."""
+    """The schema of this code for one engine, in the order in which it is applied."""
 
     migrations: tuple[Migration, ...]
     files: tuple[SchemaFile, ...]
@@ -198,7 +198,7 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a database has."""
+    """The migrations and files that a database has."""
 
     migrations: dict[int, bool] = field(default_factory=dict)  # number -> is it breaking?
     files: dict[str, str] = field(default_factory=dict)  # title -> checksum
@@ -241,8 +241,8 @@ def pending(dialect: Dialect, applied: Applied) -> list[Migration]:
 
 
 def changed(dialect: Dialect, applied: Applied) -> list[SchemaFile]:
-    """The files of views and functions whose text the database does not have. After a migration all of them are applied
-    again: it may have dropped something of theirs."""
+    """The files of views and functions that the database lacks in their current text. After a migration all files are
+    applied again, because the migration may have dropped one of their objects."""
     if applied.migrations.keys() - {migration.number for migration in schema(dialect.name).migrations}:
         return []
     files = schema(dialect.name).files
@@ -252,7 +252,7 @@ def changed(dialect: Dialect, applied: Applied) -> list[SchemaFile]:
 
 
 def titles(migrations: Iterable[Migration], files: Iterable[SchemaFile]) -> list[str]:
-    """What people see of them."""
+    """Their names as shown to users."""
     return [*(migration.title for migration in migrations), *(file.title for file in files)]
 
 
@@ -271,7 +271,7 @@ def check(dialect: Dialect, applied: Applied, where: str) -> None:
 
 
 def refuse_unreleased(dialect: Dialect, applied: Applied, where: str) -> None:
-    """Refuse a database of a version before 0.1, whose migrations were others under the same numbers."""
+    """Refuse a database of a version before 0.1, which used these numbers for other migrations."""
     if applied.first not in (None, schema(dialect.name).migrations[0].name):
         away = "move the file away" if dialect.is_file else "run DROP SCHEMA rowlock CASCADE"
         raise UnreleasedSchema(
@@ -282,7 +282,7 @@ def refuse_unreleased(dialect: Dialect, applied: Applied, where: str) -> None:
 
 
 def record(dialect: Dialect, migration: Migration) -> str:
-    """SQL that notes that a migration is applied."""
+    """SQL that records a migration as applied."""
     return (
         f"INSERT INTO {dialect.prefix}migrations (number, name, breaking) VALUES "
         f"({migration.number}, '{migration.name}', {'TRUE' if migration.breaking else 'FALSE'});\n"
@@ -290,7 +290,7 @@ def record(dialect: Dialect, migration: Migration) -> str:
 
 
 def replace(dialect: Dialect, files: list[SchemaFile]) -> str:
-    """SQL that applies files of views and functions, and notes it."""
+    """SQL that applies files of views and functions, and records their checksums."""
     table = f"{dialect.prefix}schema_files"
     notes = "".join(
         f"INSERT INTO {table} (name, checksum) VALUES ('{file.title}', '{file.checksum}')\n"
@@ -308,7 +308,7 @@ def replace(dialect: Dialect, files: list[SchemaFile]) -> str:
 
 
 def _definitions(file: SchemaFile) -> list[tuple[str, str, str, str]]:
-    """The views and functions in a file: the name of its first one, then kind, name and definition of each."""
+    """The views and functions in a file, each as (name of the file's first one, kind, name, definition)."""
     found = [(m[1] or m[4], m[2] or m[5], m[0]) for m in DEFINITION.finditer(file.sql)]
     rest = re.sub(r"--[^\n]*", "", DEFINITION.sub("", file.sql)).strip()
     if rest or not found:
@@ -319,17 +319,17 @@ def _definitions(file: SchemaFile) -> list[tuple[str, str, str, str]]:
 
 
 def script(dialect: Dialect, applied: Applied | None = None) -> str:
-    """What is not yet applied, as SQL for a DBA to run: `rowlock migrate --sql`."""
+    """Everything not yet applied, as SQL for a DBA to run: `rowlock migrate --sql`."""
     there = applied or Applied()
     steps = [record(dialect, migration) + migration.sql.strip() + "\n" for migration in pending(dialect, there)]
     if files := changed(dialect, there):
-        # With the last migration: the functions that were there before may not fit its tables.
+        # In one transaction with the last migration, because the old functions may not fit its tables.
         steps[-1:] = ["\n".join((*steps[-1:], replace(dialect, files)))]
     return "\n".join([dialect.migrations_table, *(f"BEGIN;\n{step}COMMIT;\n" for step in steps)])
 
 
 def applied_in_sqlite(connection: Any) -> Applied:
-    """What an SQLite file has."""
+    """The migrations and files that an SQLite file has."""
     names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()}
     if "rowlock_migrations" not in names:
         return Applied()
@@ -339,7 +339,7 @@ def applied_in_sqlite(connection: Any) -> Applied:
 
 
 async def applied_in_postgres(connection: Any) -> Applied:
-    """What a PostgreSQL database has."""
+    """The migrations and files that a PostgreSQL database has."""
     if await connection.fetchval("SELECT to_regclass('rowlock.migrations')") is None:
         return Applied()
     rows = await connection.fetch("SELECT number, name, breaking FROM rowlock.migrations")
@@ -355,7 +355,7 @@ def _applied(migrations: Iterable[Any], files: Iterable[Any]) -> Applied:
 
 
 async def apply_to_postgres(connection: Any, where: str) -> list[str]:
-    """Apply to a PostgreSQL database what it lacks; returns the names. Many processes may do it at once."""
+    """Apply everything that a PostgreSQL database lacks; returns the names. Many processes may do so at once."""
     names = []
     while some := await _apply_some(connection, where):
         names += some
@@ -363,11 +363,11 @@ async def apply_to_postgres(connection: Any, where: str) -> list[str]:
 
 
 async def _apply_some(connection: Any, where: str) -> list[str]:
-    """Apply the next migration, or all of them to a new database. In one that is in use each has its own
-    transaction: the locks of one must not be held through all that follow. With the last of them come the files."""
-    # Under a stricter level the snapshot is older than the lock, and would not show what another process has applied.
+    """Apply the next migration, or all of them if the database is new. In a database that is in use, each migration has
+    its own transaction, so that its locks aren't held through the next ones. The files go with the last migration."""
+    # At a stricter level the snapshot would be older than the lock and miss what another process has applied.
     async with connection.transaction(isolation="read_committed"):
-        # CREATE SCHEMA IF NOT EXISTS still collides when two run it at once, so the lock comes first.
+        # Two concurrent CREATE SCHEMA IF NOT EXISTS can still collide, so the lock comes first.
         await connection.execute("SELECT pg_advisory_xact_lock(hashtext('rowlock.migrate'))")
         applied = await applied_in_postgres(connection)
         refuse_unreleased(POSTGRES, applied, where)

@@ -1,8 +1,8 @@
-"""What the store can be asked to do, as data: an operation is a generator that yields statements and gets rows back.
+"""Operations: the store's units of work, each a generator that yields named statements and receives their rows.
 
-One text of the logic serves asyncpg (async), SQLite's writer thread (sync) and callers' own connections (either):
-the caller of the generator owns the transaction, executes each `Call` and sends the rows in. Where the engines differ,
-the operation asks for a capability of their dialect.
+Written once, an operation runs on asyncpg (async), in SQLite's writer thread (sync) and on callers' own connections
+(either): whoever drives the generator owns the transaction, executes each `Call` and sends the rows in. Where the
+engines differ, the operation asks for a capability of the dialect.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rowlock.store.engine.dialects import Dialect
 
 T = TypeVar("T")
 P = ParamSpec("P")
-UserRow = Sequence[Any]  # of a user's own statement, as the driver gives it
+UserRow = Sequence[Any]  # a row of a user's own statement, as the driver returns it
 
 
 class Row(Protocol):
-    """One row of a statement: `row.id` is its column `id`. In the order of the statement it is a sequence, too."""
+    """One row of a statement: `row.id` is its column `id`. Also a sequence, in the statement's column order."""
 
     def __getattr__(self, column: str, /) -> Any: ...
     def __getitem__(self, place: Any, /) -> Any: ...
@@ -31,7 +31,7 @@ class Row(Protocol):
 
 @functools.cache
 def row_maker(columns: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
-    """Makes rows of these columns out of tuples: one kind of row, whatever driver has read it."""
+    """A function that makes rows with these columns from tuples, so that all drivers yield the same kind of row."""
     return cast(Any, namedtuple("Row", columns, rename=True))._make  # type: ignore[no-any-return]
 
 
@@ -53,7 +53,7 @@ class Wake:
 
 
 class AskDialect:
-    """The question of `dialect`."""
+    """Yielded to get the dialect of the engine; see `dialect`."""
 
 
 Steps = Generator[Call | Wake | AskDialect, list[Row], T]
@@ -61,23 +61,23 @@ _ASK_DIALECT = AskDialect()
 
 
 def dialect() -> Steps[Dialect]:
-    """The dialect of the engine that runs this operation, for its capabilities."""
+    """The dialect of the engine that runs this operation, to check its capabilities."""
     answer: Any = yield _ASK_DIALECT
     return answer  # type: ignore[no-any-return]
 
 
 @dataclass(slots=True)  # not frozen: that would cost each enqueue 1.5 µs
 class Operation(Generic[T]):
-    """A unit of work on the store: all of its statements commit together or not at all."""
+    """A unit of work: its statements commit together or not at all."""
 
     name: str
     start: Callable[[], Steps[T]]
-    single: bool  # at most one statement on a server: needs no BEGIN and COMMIT of its own
-    repeatable: bool  # running it twice is harmless, so a lost reply may be answered by a repeat
+    single: bool  # at most one statement on a server, so it doesn't need its own BEGIN and COMMIT
+    repeatable: bool  # running it twice is harmless, so it may be repeated if the reply is lost
     read: bool  # changes nothing
-    enqueues: bool  # makes jobs claimable, for which a worker may have to be woken
-    hot: bool  # once for each batch or enqueue: its text must be safe with a plan made for an empty table
-    size: int  # how many jobs it touches at most; 0 where that is not known
+    enqueues: bool  # makes jobs claimable, so a worker may have to be woken
+    hot: bool  # runs for every batch or enqueue; its text must be safe with a plan made for an empty table
+    size: int  # the most jobs that it touches; 0 if unknown
 
 
 def operation(
@@ -105,13 +105,13 @@ def operation(
 
 
 class Executes(Protocol):
-    """Executes statements one by one, and blocks meanwhile."""
+    """Executes statements one by one, blocking."""
 
     def execute(self, call: Call) -> list[Row]: ...
 
 
 def drive(op: Operation[T], dialect: Dialect, runner: Executes, wakes: list[Wake]) -> T:
-    """Run an operation's statements; `wakes` gets the messages to send once they are committed."""
+    """Run an operation's statements. Appends to `wakes` the messages to send after the commit."""
     steps = op.start()
     answer: Any
     try:
@@ -130,8 +130,7 @@ def drive(op: Operation[T], dialect: Dialect, runner: Executes, wakes: list[Wake
 
 
 async def drive_awaiting(op: Operation[T], dialect: Dialect, execute: Callable[[Call], Awaitable[list[Row]]]) -> T:
-    """Run an operation's statements where each is awaited: on PostgreSQL. Its wake-ups are left out, because there the
-    statements themselves notify."""
+    """Run an operation on PostgreSQL, awaiting each statement. Drops its wake-ups: there the statements notify."""
     steps = op.start()
     try:
         step = next(steps)

@@ -1,11 +1,12 @@
-"""One record of outages for each server and process, so that the log mentions each outage once.
+"""One record of outages for each server and process, so that an outage doesn't flood the log.
 
-A worker has half a dozen parts that all notice an outage, and each tries again several times a second. They report to
-this record instead of the log: it writes a line when an outage begins, one a minute while it lasts, and one when it is
-over. An outage is what keeps work from being done: a full disk, or a second of failures without a success. A single
-connection that breaks while others work is none. An outage is over when requests succeed and no part has failed for
-longer than any of them waits before it tries again; until then a success may be one of the requests that still work,
-such as a read on a full disk. The first success wakes the parts that wait before they try again.
+A worker has half a dozen parts that all notice an outage and retry several times a second. They report to this record
+instead of the log, and it logs one line when an outage begins, one per minute while it lasts, and one when it is over.
+
+An outage is a state in which work can't be done: a full disk, or a second of failures without a success. A single
+connection that breaks while others work is not an outage. It is over once requests succeed and no part has failed for
+longer than any part waits between tries; an earlier success may be a request that still works, such as a read on a full
+disk. The first success wakes the parts that are waiting for their next try.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from rowlock.core.errors import StorageFull
 log = logging.getLogger("rowlock.store")
 
 MINUTE = 60.0
-QUIET_SECONDS = 6.0  # no part waits longer before it tries again
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # before the next try, for parts that ask this record
-SILENT_SECONDS = 1.0  # failures without a success, before they are an outage
+QUIET_SECONDS = 6.0  # longer than any part waits between tries
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0  # between tries, for parts that use `pause`
+SILENT_SECONDS = 1.0  # of failures without a success before they count as an outage
 WAKE_SECONDS = 1.0  # between two wake-ups: on a full disk, reads succeed all the time
 
 
 class Sleeper(Protocol):
-    """Waits before it tries again."""
+    """A part of the process that waits between tries."""
 
     def database_is_back(self) -> None:
         """Try again now. Called from any thread."""
 
 
 class Outage:
-    """What a process knows about whether one server, the database or Redis, can be used. Called from any thread."""
+    """Whether one server (the database or Redis) can be used, as far as this process knows. Called from any thread."""
 
     def __init__(
         self,
@@ -47,11 +48,11 @@ class Outage:
     ) -> None:
         self._clock, self._of, self._log, self._lock = clock, of, logger, threading.Lock()
         self.began: float | None = None  # the first failure; None: nothing has failed since the last outage
-        self._logged = False  # it is an outage, and the log says so
-        self._failed = self._told = 0.0
-        self._failing_since = 0.0  # from when on no QUIET_SECONDS were without a failure
+        self._logged = False  # it is an outage, and has been logged
+        self._failed = self._logged_at = 0.0  # the last failure, the last line in the log
+        self._failing_since = 0.0  # since then there has been a failure at least every QUIET_SECONDS
         self._back: float | None = None  # the first success after the last failure
-        self._woken = float("-inf")
+        self._woken = float("-inf")  # the last wake-up
         self._sleepers: WeakSet[Sleeper] = WeakSet()
 
     @property
@@ -71,7 +72,7 @@ class Outage:
         return FIRST_PAUSE if began is None else min(LONGEST_PAUSE, FIRST_PAUSE + self._clock() - began)
 
     def failed(self, part: str, error: BaseException | str) -> None:
-        """A part of the process could not do its work, and will try again."""
+        """Report that a part of the process could not do its work and will try again."""
         lines: list[tuple[int, str]] = []
         with self._lock:
             now = self._clock()
@@ -82,23 +83,23 @@ class Outage:
             self._failed, self._back = now, None
             if self.began is None:
                 self.began = now
-            if self._logged and now - self._told >= MINUTE:
-                self._told = now
+            if self._logged and now - self._logged_at >= MINUTE:
+                self._logged_at = now
                 lines.append((logging.WARNING, f"{self._of} outage for {now - self.began:.0f} s, {part}: {error}"))
             elif not self._logged and (isinstance(error, StorageFull) or now - self.began >= SILENT_SECONDS):
-                self._logged, self._told = True, self.began
-                said = f"{self._of} outage, noticed by {part}: {error}; trying again until it works"
-                lines.append((logging.WARNING, said))
-            elif not self._logged and now - max(self._failing_since, self._told) >= MINUTE:
-                self._told = now
+                self._logged, self._logged_at = True, self.began
+                line = f"{self._of} outage, noticed by {part}: {error}; trying again until it works"
+                lines.append((logging.WARNING, line))
+            elif not self._logged and now - max(self._failing_since, self._logged_at) >= MINUTE:
+                self._logged_at = now
                 lasted = now - self._failing_since
                 lines.append((logging.WARNING, f"some requests fail for {lasted:.0f} s, others work, {part}: {error}"))
             else:
                 lines.append((logging.DEBUG, f"{part}: {error}"))
-        self._say(lines)
+        self._write(lines)
 
     def worked(self) -> None:
-        """A request succeeded. Worth calling only while `began` is set."""
+        """Report that a request succeeded. Only useful while `began` is set."""
         lines: list[tuple[int, str]] = []
         sleepers: list[Sleeper] = []
         with self._lock:
@@ -115,24 +116,24 @@ class Outage:
                 lines.append(self._end())
         for sleeper in sleepers:
             sleeper.database_is_back()
-        self._say(lines)
+        self._write(lines)
 
     def _end(self) -> tuple[int, str]:
         assert self.began is not None
         assert self._back is not None
-        said = f"{self._of} outage over after {self._back - self.began:.1f} s"
+        line = f"{self._of} outage over after {self._back - self.began:.1f} s"
         self.began, self._back, self._logged = None, None, False
-        return logging.WARNING, said
+        return logging.WARNING, line
 
-    def _say(self, lines: list[tuple[int, str]]) -> None:
-        """Log these lines, after the lock was released: a log handler is user code, and may use the database itself."""
-        for level, said in lines:
-            self._log.log(level, "%s", said)
+    def _write(self, lines: list[tuple[int, str]]) -> None:
+        """Log these lines after the lock is released: a log handler is user code and may use the database itself."""
+        for level, line in lines:
+            self._log.log(level, "%s", line)
 
 
 _outages: dict[str, Outage] = {}
 
 
 def outage_of(database: str) -> Outage:
-    """The record of one database, the same for all stores of this process that have it open."""
+    """The record of one database, shared by all stores of this process that have it open."""
     return _outages.setdefault(database, Outage())

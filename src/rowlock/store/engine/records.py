@@ -1,5 +1,6 @@
-"""Rows as records: each field is filled from the column of its name, by the type that the record declares. Another
-program may have written a row, and one value that cannot be read must not make a whole list fail.
+"""Turn rows into records: each field is read from the column of its name, according to its declared type.
+
+Another program may have written a row, so a value that can't be read must not make a whole list fail.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from rowlock.store.engine.operation import Row
 
 T = TypeVar("T")
 
-# Shown instead of a time beyond Python's calendar, or of a value that is no time. On PostgreSQL the statements
-# themselves return these (the token {time} in statements.py).
+# Shown instead of a time beyond Python's calendar, or of a value that isn't a time. On PostgreSQL the statements
+# themselves return these limits (the token {time} in statements.py).
 EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 
@@ -27,8 +28,8 @@ def moment(value: datetime | str) -> datetime: ...
 @overload
 def moment(value: datetime | str | None) -> datetime | None: ...
 def moment(value: Any) -> datetime | None:
-    """A time of either engine (PostgreSQL has datetimes, SQLite ISO text) as a datetime; EARLIEST or LATEST for a value
-    that is no time."""
+    """A time from either engine (PostgreSQL has datetimes, SQLite ISO text) as a datetime. EARLIEST or LATEST if the
+    value isn't a time."""
     if value is None or isinstance(value, datetime):
         return value
     if isinstance(value, str):
@@ -41,8 +42,7 @@ def moment(value: Any) -> datetime | None:
 
 
 def parsed(text: Any) -> tuple[Any, bool]:
-    """The value of a JSON text and True; or the text itself and False if Python cannot read it (a number of 5,000
-    digits)."""
+    """The value of a JSON text and True; or the text and False if Python can't read it (a number of 5,000 digits)."""
     try:
         return json.loads(text), True
     except (ValueError, TypeError, RecursionError):
@@ -50,20 +50,20 @@ def parsed(text: Any) -> tuple[Any, bool]:
 
 
 def names(text: Any) -> tuple[str, ...] | None:
-    """A JSON list of names; None when it is none."""
+    """The names in a JSON list; None if the text isn't such a list."""
     found, read = parsed(text or "[]")
     return tuple(found) if read and isinstance(found, list) and all(isinstance(one, str) for one in found) else None
 
 
 def record(kind: type[T], row: Row, **given: Any) -> T:
-    """The row as a `kind`. `given` has the fields that are no column of the row, or another value than it has."""
+    """The row as a `kind`. `given` holds fields that aren't columns of the row, or that override them."""
     readers = _readers(kind)  # type: ignore[arg-type]  # to mypy a class is not hashable
     return kind(**{name: read(getattr(row, name)) for name, read in readers if name not in given}, **given)
 
 
 @cache
 def _readers(kind: type[Any]) -> list[tuple[str, Callable[[Any], Any]]]:
-    """The fields of a record, each with how its value is read."""
+    """The fields of a record, each with the function that reads its value."""
     return [(name, _READERS.get(_without_none(hint), _as_stored)) for name, hint in get_type_hints(kind).items()]
 
 
@@ -85,7 +85,7 @@ def _number(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else float(value)
 
 
-# SQLite has times as text, truth values as numbers, and maybe text where a number should be; PostgreSQL has sums as
+# SQLite returns times as text, booleans as numbers, and possibly text instead of a number; PostgreSQL returns sums as
 # decimals.
 _READERS: dict[Any, Callable[[Any], Any]] = {
     datetime: moment,

@@ -1,9 +1,10 @@
-"""Roles of PostgreSQL with the least rights that the SQL functions need: `rowlock migrate --roles`.
+"""PostgreSQL roles with the least rights that the SQL functions need: `rowlock migrate --roles`.
 
-The functions run with the rights of their caller, so each role has rights on tables as well, by column where it writes
-or reads only some of them. The exceptions are DEFINERS, which do one thing each: to keys that the caller can name, so
-that who may enqueue cannot read or delete the keys of others; or with tokens, of which who may read sees none. Roles
-belong to the whole cluster and need CREATEROLE; without it, an administrator runs the SQL of `script`.
+The functions run with their caller's rights, so each role needs rights on tables as well; by column, if it uses only
+some. The exceptions are the DEFINERS, which run with their owner's rights and each do one narrow thing. Some take a key
+that the caller must name, so a role that enqueues can't read or delete other keys. One reads a lease token, so a role
+that only reads never sees tokens. Roles belong to the whole cluster and creating them needs CREATEROLE; without it, an
+administrator runs the SQL of `script`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from rowlock.core.options import columns
 from rowlock.store.engine.migrate import connected
 
-# What each role may call. Names with an underscore are parts of the others, called with the caller's rights.
+# The functions that each role may call. Names with an underscore are helpers, called with the caller's rights.
 CHECKS = ("_refuse", "_shown", "_is_name", "_uuid", "_backoff", "_clock", "_check_task", "_require_read_committed")
 KEYS = ("_hold_keys", "_key_holders", "_clear_keys", "_known_ids", "_take_ids", "_give_ids_back")
 DEFINERS = (*KEYS, "_probes")
@@ -52,7 +53,7 @@ UNREADABLE = (
     "alert_lease", "alert_messages", "audit", "previews",
 )  # fmt: skip
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
-# Who has one can end a job in its worker's place: `probe_token` is the lease token of the job that tries a source out.
+# With a lease token a role could end a job in its worker's place. `probe_token` is that of a source's probe.
 TOKENS = ("lease_token", "settled_token", "probe_token")
 WITH_TOKENS = ("jobs_live", "jobs_finished", "sources")
 READ_BUT_TOKENS = "SELECT (all but tokens)"
@@ -60,13 +61,13 @@ NEW_JOB = (
     *("id", "args", "source", "unique_key", "task", "ready", "run_after", "created_at", "updated_at"),
     *(column for column, _ in columns("new job")),
 )
-# What each role may do with a table: a privilege, with columns where it is about some of them only.
+# The rights of each role on tables; with column names if a right covers only some columns.
 TABLES: dict[str, dict[str, str]] = {
     "rowlock_enqueue": {
         "jobs_live": f"INSERT ({', '.join(NEW_JOB)})",
         "tasks": "SELECT",
         "workers": "SELECT (idle, expires_at)",
-        # Adding jobs locks the row of their batch, for which PostgreSQL needs the right to update some column.
+        # Adding jobs locks their batch's row, for which PostgreSQL demands the right to update at least one column.
         "batches": "SELECT (id, name, sealed_at, finished_at, cancelled_at, reopened_at), UPDATE (name)",
         "batch_counts": "SELECT, INSERT, UPDATE (total)",
         "audit": "SELECT (id), INSERT",  # `rowlock enqueue` writes who ran it
@@ -83,17 +84,17 @@ TABLES: dict[str, dict[str, str]] = {
         "batches": "SELECT, UPDATE",
         "batch_counts": "SELECT, INSERT, UPDATE",
         "sources": "SELECT, INSERT, UPDATE",
-        # Triggers write them, with the rights of the caller.
+        # Triggers write these with the caller's rights.
         "events": "INSERT",
         "event_listeners": "SELECT",
         "webhooks": "SELECT, UPDATE (drop_on)",
         "webhook_deliveries": "INSERT",
-        # Written by triggers and summed up by workers.
+        # Triggers write these, and workers sum them up.
         "tallies": CHANGE,
         "rollups": CHANGE,
         "counters": "SELECT, INSERT, UPDATE",
     },
-    # In the view `jobs` it sees NULL for the tokens.
+    # The view `jobs` shows it NULL instead of tokens.
     "rowlock_read": dict.fromkeys(READABLE, "SELECT") | dict.fromkeys(WITH_TOKENS, READ_BUT_TOKENS),
     "rowlock_admin": {
         **dict.fromkeys((*READABLE, *SECRET, *UNREADABLE), CHANGE),
@@ -106,7 +107,7 @@ TABLES: dict[str, dict[str, str]] = {
 
 
 def script() -> str:
-    """SQL that makes the roles and gives them their rights; it may be run again."""
+    """SQL that creates the roles and grants their rights. Running it again is harmless."""
     parts = ["-- Roles belong to the whole cluster: run this as a role with CREATEROLE that owns the schema rowlock."]
     for role in FUNCTIONS:
         parts.append(
@@ -120,7 +121,7 @@ def script() -> str:
         if names:
             called = ", ".join(f"rowlock.{name}" for name in names)
             parts.append(f"GRANT EXECUTE ON FUNCTION {called} TO {role};")
-    # What an older version gave is taken back first.
+    # First revoke what an older version granted.
     parts.append(f"REVOKE ALL ON ALL TABLES IN SCHEMA rowlock FROM {', '.join(TABLES)};")
     for role, rights in TABLES.items():
         for table, right in rights.items():
@@ -133,7 +134,7 @@ def script() -> str:
 
 
 def _grant_but_tokens(table: str, role: str) -> str:
-    """Let a role read every column that the table has in this database, apart from tokens."""
+    """Let a role read every column that the table has in this database, except tokens."""
     hidden = ", ".join(f"'{name}'" for name in TOKENS)
     return (
         "DO $$ BEGIN EXECUTE (SELECT format("
@@ -144,7 +145,7 @@ def _grant_but_tokens(table: str, role: str) -> str:
 
 
 async def make(url: str) -> bool:
-    """Make the roles with their rights; False when this role may not, and nothing was changed."""
+    """Create the roles with their rights. False if this connection's role may not do so; then nothing is changed."""
     import asyncpg
 
     async with connected(url, "cannot make roles in") as connection:

@@ -1,34 +1,34 @@
 """Named SQL for two engines: loads the .sql files beside their modules and fills the dialect's tokens.
 
-A statement is `-- name: claim` (both engines) or `-- name: claim [postgres]`, a comment that says what it does and why,
-then the text. Parameters are `:name`. Calling a statement that the engine does not have is an error: the operation asks
-for a capability of the `Dialect` first.
+A statement is `-- name: claim` (both engines) or `-- name: claim [postgres]`, a comment on what it does and why, then
+the text. Parameters are `:name`. Calling a statement that the engine doesn't have is an error: the operation must check
+a capability of the `Dialect` first.
 
-Text that several statements share, or that differs between the engines inside a statement for both, is a part:
-`-- part: due` (or `-- part: due [postgres]` and `-- part: due [sqlite]`), and `{part:due}` stands for it. Parts may
-include other parts. tests/golden/postgres.sql and sqlite.sql have every statement as it runs, all filled in.
+A part is text that several statements share, or that differs between the engines within a common statement. It begins
+with `-- part: due` (or `-- part: due [postgres]` and `-- part: due [sqlite]`) and is included by `{part:due}`, also
+by other parts. tests/golden/postgres.sql and sqlite.sql have every statement as it runs, with everything filled in.
 
-Two clauses are written out although only one engine has them; the other engine's statement is compiled without them:
+Two clauses are written out although only one engine has them; they are removed for the other engine:
 
-    FOR UPDATE [OF j] [SKIP LOCKED], FOR KEY SHARE    row locks: PostgreSQL. On SQLite there is only one writer
-    INDEXED BY i                                      SQLite, whose planner can't be led in another way
+    FOR UPDATE [OF j] [SKIP LOCKED], FOR KEY SHARE    PostgreSQL's row locks; SQLite has only one writer
+    INDEXED BY i                                      SQLite's only way to choose an index
 
-Tokens, all of them:
+All tokens:
 
     {t}                      table prefix: `rowlock.` or `rowlock_`
-    {now}                    the database's clock, or the test's
+    {now}                    the database's clock, or the test's clock
     {after(x)}               {now} plus x seconds
     {seconds_until(x)}       seconds from {now} to x
-    {time(x)}                a time as the reader gets it, for `records.moment`: datetime, or ISO text
-    {minute(x)} {hour(x)}    the start of the minute or the hour of x
+    {time(x)}                a time to return, in the form that `records.moment` reads: datetime, or ISO text
+    {minute(x)} {hour(x)}    the start of x's minute or hour
     {drop_on(x)}             the day on which a row kept for x seconds may be dropped
     {rows:g(id uuid, …)}     a batch parameter `g` (a list of tuples) as a table
-    {row:g(id uuid, …)}      the parameters `id`, … as a table of one row
-    {in:g(id uuid)}          is one of the values of the batch parameter `g`
-    {among(q)}               is one of the rows of query q. Like {in:…}, it keeps the index whatever the statistics say
-    {computed(x)}            the column x as an expression. SQLite compares two columns by other rules than those of an
-                             index, and then uses only the index's first column, or another index
-    {greatest(a, b)}         the larger one
+    {row:g(id uuid, …)}      the single parameters `id`, … as a table of one row
+    {in:g(id uuid)}          membership in the values of the batch parameter `g`: `j.id {in:g(id uuid)}`
+    {among(q)}               membership in the rows of query q; like {in:…}, uses the index however wrong the statistics
+    {computed(x)}            the column x as an expression. If SQLite compared two plain columns, it would apply rules
+                             that don't fit the index, and use only its first column, or another index
+    {greatest(a, b)}         the larger of the two
     {class(x)}               the class of a source: the text before its colon
 """
 
@@ -56,13 +56,13 @@ class Query:
     name: str
     sql: str
     binds: tuple[tuple[str, int | None], ...]  # in order: (parameter, None) or (batch parameter, column)
-    is_record: bool = False  # its rows become a record by position (`claimed`, `gate`, `job`) and need no names
-    has_batch: bool = field(init=False)  # whether there are columns among them
-    names: tuple[str, ...] = field(init=False)  # of the parameters alone, in order
-    now: int | None = field(init=False)  # the place of the moment among them
+    is_record: bool = False  # its rows become records by position (`claimed`, `gate`, `job`) and need no column names
+    has_batch: bool = field(init=False)  # whether `binds` has batch parameters
+    names: tuple[str, ...] = field(init=False)  # the names of the parameters, in order
+    now: int | None = field(init=False)  # the index of `now` in `names`
 
     def __post_init__(self) -> None:
-        # Once for all: a statement is bound for each enqueue.
+        # Computed once: every enqueue binds a statement.
         names = tuple(parameter for parameter, _ in self.binds)
         object.__setattr__(self, "has_batch", any(column is not None for _, column in self.binds))
         object.__setattr__(self, "names", names)
@@ -81,7 +81,7 @@ _PARAM = re.compile(r"(?<!:):([a-z_]\w*)")
 
 
 class SqlText(NamedTuple):
-    """A statement or part as it is written in its file."""
+    """A statement or part as written in its file."""
 
     kind: str  # "name" or "part"
     name: str
@@ -91,12 +91,12 @@ class SqlText(NamedTuple):
 
 @cache
 def _sections() -> list[SqlText]:
-    """Every statement and every part of all files, without the comment before each."""
+    """Every statement and part of all files, without their comments."""
     return [section for file in statement_files() for section in _sections_of(file.read_text("utf-8"))]
 
 
 def statement_files() -> list[Traversable]:
-    """Every .sql file of the rooms that have statements; the schema is not made of statements."""
+    """Every .sql file that contains named statements, which the files of the schema do not."""
     rooms = [resources.files("rowlock").joinpath(room) for room in ROOMS]
     found = []
     while rooms:
@@ -120,8 +120,7 @@ def _sections_of(text: str) -> Iterator[SqlText]:
 
 
 def _include(text: str, parts: dict[str, str]) -> tuple[str, bool]:
-    """The text with each `{part:name}` replaced by the text of that part, and whether one of them makes the rows a
-    record."""
+    """The text with each `{part:name}` replaced by that part, and whether one of the parts turns rows into records."""
     is_record = False
     while _PART.search(text):
         is_record = is_record or _RECORD.search(text) is not None
@@ -137,7 +136,7 @@ def fill(text: str, dialect: Dialect) -> str:
     begin = 0
     while (call := _next_call(text, begin)) is not None:
         begin, end, name, inside = call
-        text = text[:begin] + dialect.tokens[name](inside) + text[end:]  # which may have tokens in it
+        text = text[:begin] + dialect.tokens[name](inside) + text[end:]  # the new text may contain tokens
     return text.replace("{now}", dialect.tokens["now"](""))
 
 
@@ -146,7 +145,7 @@ def _columns(text: str) -> list[tuple[str, str]]:
 
 
 def _next_call(text: str, start: int) -> tuple[int, int, str, str] | None:
-    """The first `{name(…)}` from `start` on, with balanced parentheses, as (begin, end, name, inside)."""
+    """The first `{name(…)}` after `start`, with balanced parentheses, as (begin, end, name, inside)."""
     match = _CALL.search(text, start)
     if match is None:
         return None
@@ -162,7 +161,7 @@ def _next_call(text: str, start: int) -> tuple[int, int, str, str] | None:
 
 
 def compile_query(name: str, text: str, dialect: Dialect, *, is_record: bool = False) -> Query:
-    """One statement's text, ready for its engine."""
+    """Make a statement's text ready for its engine."""
     sql = fill(_COMMENT.sub("", text), dialect).strip().rstrip(";")
     binds: list[tuple[str, int | None]] = []
 
@@ -185,7 +184,7 @@ class Statements(dict[str, Query]):
 
 @cache
 def load(engine: str) -> Statements:
-    """All statements of one engine. Tests rewrite an engine's copy of this to make mutants."""
+    """All statements of one engine. Tests change this mapping to make mutants."""
     found = parts(engine)
     statements = Statements()
     for section in _sections():
@@ -196,7 +195,7 @@ def load(engine: str) -> Statements:
 
 
 def parts(engine: str) -> dict[str, str]:
-    """The parts that an engine's statements may include, as they are written."""
+    """The parts that an engine's statements may include, as written in their files."""
     return {
         section.name: section.text
         for section in _sections()
@@ -205,7 +204,7 @@ def parts(engine: str) -> dict[str, str]:
 
 
 def bind(query: Query, params: dict[str, Any], clock: FakeClock | None) -> list[Any]:
-    """Positional values for `query`; batch parameters become one array per column."""
+    """Positional values for `query`. Each batch parameter becomes one array per column."""
     given = params | {"now": clock.now()} if clock else params
     if not query.has_batch:
         return list(map(given.get, query.names))

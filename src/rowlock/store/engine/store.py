@@ -1,4 +1,4 @@
-"""What the two engines have in common: the `Store` protocol, which everything above uses, its options and its URLs."""
+"""What both engines share: the `Store` protocol, which all code above uses, its options and its URLs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = re.compile(r"([?&](?:ssl)?password)=[^&]*", re.IGNORECASE)
 
 
 async def open_store(url: str, options: StoreOptions | None = None) -> Store:
-    """Open `sqlite:///path` or `postgresql://…`, checked and migrated as its options say."""
+    """Open `sqlite:///path` or `postgresql://…`, check its schema, and migrate it if the options say so."""
     options = options or StoreOptions()
     if dialect_of(url).is_file:
         from rowlock.store.engine.sqlite.store import SqliteStore
@@ -37,7 +37,7 @@ async def open_store(url: str, options: StoreOptions | None = None) -> Store:
 
 @asynccontextmanager
 async def opened(url: str, options: StoreOptions | None = None) -> AsyncIterator[Store]:
-    """`open_store` as a block."""
+    """`open_store` as a context manager."""
     store = await open_store(url, options)
     try:
         yield store
@@ -49,30 +49,30 @@ async def opened(url: str, options: StoreOptions | None = None) -> AsyncIterator
 class StoreOptions:
     """How to open a database, beyond its URL."""
 
-    pooler: str = "session"  # "transaction": no prepared statements, no session state
-    direct_url: str | None = None  # for LISTEN, when `url` goes through a transaction pooler
+    pooler: str = "session"  # "transaction": don't use prepared statements or session state
+    direct_url: str | None = None  # for LISTEN, if `url` goes through a transaction pooler
     connections: int = 4  # for the engine's own statements
     session_connections: int | None = None  # for users' transactions; None: one for each slot of a worker, plus 20
     session_patience: float = 30.0  # longest wait for one of these connections
-    idle_seconds: float = 60.0  # longest that a user's transaction on a server may be left without a statement
+    idle_seconds: float = 60.0  # longest time that a user's transaction on a server may stay without a statement
     statement_seconds: float = 30.0  # longest statement in a user's transaction
-    transaction_seconds: float = 5.0  # longest SQLite transaction of a user: it holds the only writer lock
-    migrate: bool | None = None  # None: SQLite migrates by itself, PostgreSQL does not
+    transaction_seconds: float = 5.0  # longest user's transaction on SQLite: it holds the only writer lock
+    migrate: bool | None = None  # None: migrate SQLite files, but not PostgreSQL databases
     clock: FakeClock | None = None
     command_timeout: float = 30.0
-    read_seconds: float | None = None  # a read that takes longer is ended, with TooSlow
-    repeats: int = 5  # tries of one operation, where a repeat is harmless
+    read_seconds: float | None = None  # a read that takes longer is cancelled and raises TooSlow
+    repeats: int = 5  # tries of one operation, if repeating it is harmless
     name: str = "rowlock"
 
 
 class Runs(Protocol):
-    """Where an operation can run: a store, an open transaction, the caller's own connection."""
+    """Anything that can run an operation: a store, an open transaction, the caller's own connection."""
 
     async def run(self, op: Operation[T]) -> T: ...
 
 
 class Session(Protocol):
-    """An open transaction: operations and the user's own SQL in it commit together."""
+    """An open transaction, in which operations and the user's own SQL commit together."""
 
     async def run(self, op: Operation[T]) -> T: ...
     async def execute(self, sql: str, *args: Any) -> None: ...
@@ -81,7 +81,7 @@ class Session(Protocol):
 
 
 class Wakeups(Protocol):
-    """Wake-ups for one worker. `address` is stored with the worker on engines that send wake-ups to addresses."""
+    """Wake-ups for one worker. If the engine sends wake-ups to addresses, `address` is stored in the worker's row."""
 
     address: str | None
 
@@ -89,29 +89,29 @@ class Wakeups(Protocol):
 
 
 class Store(Protocol):
-    """A database that runs operations. Both engines are one of these; nothing outside the store asks which."""
+    """A database that runs operations. Both engines implement it; no code outside the store asks which one it has."""
 
     engine: str
     dialect: Dialect
-    writers: int  # how many writes may go on side by side
+    writers: int  # how many writes may run concurrently
     clock: FakeClock | None
-    migrated: list[str]  # the migrations that opening has applied
-    outage: Outage  # where the parts of a worker report that the database cannot be used
+    migrated: list[str]  # the migrations that were applied when it was opened
+    outage: Outage  # to which the parts of a worker report that the database can't be used
 
     async def run(self, op: Operation[T]) -> T: ...
     def transaction(self) -> AbstractAsyncContextManager[Block]: ...
-    def expect_transactions(self, number: int) -> None: ...  # users' transactions open at the same time
+    def expect_transactions(self, number: int) -> None: ...  # make room for so many users' transactions at a time
     async def listen(self, on_wakeup: Callable[[str], None]) -> Wakeups: ...
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]: ...  # the user's own query, which changes nothing
-    async def execute(self, sql: str) -> None: ...  # one statement of the store's own, not in a transaction of ours
+    async def execute(self, sql: str) -> None: ...  # one of Rowlock's own statements, outside of any transaction
     async def close(self) -> None: ...
-    def abandon(self) -> None: ...  # close after the event loop that the store belongs to has ended
+    def abandon(self) -> None: ...  # close after the store's event loop has ended
     async def describe(self) -> dict[str, str]: ...
-    async def try_write(self) -> int | None: ...  # raises what a write raises now; the free bytes, where known
+    async def try_write(self) -> int | None: ...  # raises the error that a write would raise; the free bytes, if known
 
 
 def dialect_of(url: str) -> Dialect:
-    """The dialect of the engine that a database URL names."""
+    """The dialect of the engine in a database URL."""
     scheme = url.split(":", 1)[0]
     if scheme not in SCHEMES:
         raise ConfigError(f"database URL {redact(url)!r} must start with sqlite:/// or postgresql://")
@@ -119,7 +119,7 @@ def dialect_of(url: str) -> Dialect:
 
 
 def file_of(url: str, folder: str | None = None) -> Path:
-    """The file that a sqlite:/// URL names: from the root, without symbolic links on the way."""
+    """The file that a sqlite:/// URL names, as an absolute path without symbolic links."""
     path = _path_of(url)
     if not path:
         raise ConfigError(f"{url!r} names no file; write sqlite:///jobs.db (or sqlite:////absolute/jobs.db)")
@@ -137,8 +137,8 @@ def _path_of(url: str) -> str | None:
 
 
 def absolute(url: str, folder: str | None = None) -> str:
-    """The URL with an absolute path, so that it names one file even if the current folder or a symbolic link changes. A
-    relative path starts at `folder`, or at the current folder. The URL of a server is returned unchanged."""
+    """The URL with an absolute path, so that it always names this file, even if the current folder or a symbolic link
+    changes. Relative paths start at `folder`, or at the current folder. A server's URL is returned unchanged."""
     path = _path_of(str(url))
     if not path or path == (file := str(file_of(url, folder))):
         return url

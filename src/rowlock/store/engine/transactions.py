@@ -1,9 +1,9 @@
-"""What the transactions of both engines share: blocks that can be undone alone, used by several tasks at once.
+"""What the transactions of both engines share: nested blocks that several tasks may use concurrently.
 
-SQL has one stack of savepoints for each transaction, and every write belongs to the topmost savepoint. Asyncio has many
-tasks, and what one of them writes must not be undone with the block of another. So each block, the whole transaction
-or a part of it, has a lock, its turn: a statement holds it while it runs, and a block inside holds it until it ends.
-Other tasks wait for it.
+SQL has one stack of savepoints per transaction, and every write belongs to the topmost savepoint. But asyncio has many
+tasks, and rolling back one task's block must not undo the writes of another task. So each block (the whole transaction
+or a part of it) has a lock, its turn: a statement holds it while it runs, a nested block holds it until it ends, and
+other tasks wait for it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class BaseSession(ABC):
-    """An open transaction of one engine, which does one thing at a time."""
+    """An open transaction of one engine, which runs one statement at a time."""
 
     def __init__(self) -> None:
         self.failed: BaseException | None = None  # the error of the first statement that failed in it
-        self.hindered = False  # a statement in it met a conflict or a full disk, for which the user is not to blame
+        self.hindered = False  # a statement in it met a conflict or a full disk, which is not the user's fault
         self.ended = False
         self.savepoints = 0
 
@@ -36,28 +36,28 @@ class BaseSession(ABC):
 
     @abstractmethod
     async def execute(self, sql: str, *args: Any) -> None:
-        """A statement of the user's own."""
+        """Run the user's own statement."""
 
     @abstractmethod
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """A query of the user's own."""
+        """Run the user's own query."""
 
     @abstractmethod
     def seconds_left(self) -> float:
-        """How long the transaction may still stay open without a statement."""
+        """How much longer the transaction may stay open without a statement."""
 
     @abstractmethod
     def too_long(self) -> RowlockError:
-        """The error of a transaction that was open for too long."""
+        """The error for a transaction that was open for too long."""
 
     def undone(self) -> StoreError:
-        """The error that a block raises at its end if a statement in it has failed: PostgreSQL then undoes the whole
-        transaction, and SQLite must do the same."""
+        """The error that a block raises at its end if one of its statements has failed: PostgreSQL then rolls back the
+        whole transaction, and SQLite must do so as well."""
         return StoreError(f"a statement of this transaction failed, so all of it was rolled back: {self.failed}")
 
 
 class Block:
-    """An open transaction, or a part of one, in the hands of the user."""
+    """An open transaction, or a part of one, as the user gets it."""
 
     __slots__ = ("_around", "_before", "_open", "_session", "_turn")
 
@@ -70,16 +70,16 @@ class Block:
         return await self._in_turn(self._session.run, op)
 
     async def execute(self, sql: str, *args: Any) -> None:
-        """The user's own statement; parameters are $1, $2, …"""
+        """Run the user's own statement; parameters are $1, $2, …"""
         await self._in_turn(self._session.execute, sql, *args)
 
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """The user's own query."""
+        """Run the user's own query."""
         return await self._in_turn(self._session.fetch, sql, *args)
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[Block]:
-        """A part of this transaction that can be undone alone."""
+        """A part of this transaction that can be rolled back alone."""
         async with self.part() as part:
             session = self._session
             session.savepoints += 1
@@ -88,7 +88,7 @@ class Block:
             try:
                 yield part
             except BaseException:
-                with suppress(StoreError):  # then the whole transaction is rolled back; the block's own error is raised
+                with suppress(StoreError):  # if this fails, the whole transaction fails; raise the block's own error
                     await part.execute(f"ROLLBACK TO {name}")
                     session.failed = before
                 raise
@@ -96,7 +96,7 @@ class Block:
 
     @asynccontextmanager
     async def part(self) -> AsyncIterator[Block]:
-        """A block inside of this one, which cannot be undone alone: nothing else happens here until it ends."""
+        """A nested block that can't be rolled back alone. This block runs no other statement until it ends."""
         around, before = self.innermost(), _inside.get()
         await around._take_turn()
         part = Block(self._session, around, before)
@@ -109,7 +109,7 @@ class Block:
             around._turn.release()
 
     def innermost(self) -> Block:
-        """The last block that the caller has opened inside of this one, if it is still open; else this one."""
+        """The last nested block that the caller has opened in this one, if it is still open; else this one."""
         block = _inside.get()
         while block is not None:
             if block._open and block._is_inside(self):
@@ -125,27 +125,27 @@ class Block:
 
     @property
     def failed(self) -> BaseException | None:
-        """The error of a statement in this transaction, after which nothing of the transaction can be committed."""
+        """The error of the first failed statement in this transaction, which can't be committed any more."""
         return self._session.failed
 
     @property
     def hindered(self) -> bool:
-        """Whether a statement of this transaction met a serialization failure, a deadlock or a full disk, also in a
-        part of it that was undone alone."""
+        """Whether a statement of this transaction met a serialization failure, a deadlock or a full disk, even in a
+        part of it that was rolled back alone."""
         return self._session.hindered
 
     def undone(self) -> StoreError:
-        """The error of a transaction in which a statement failed."""
+        """The error for a transaction in which a statement has failed."""
         return self._session.undone()
 
     async def finish(self) -> None:
-        """Wait for the statements and blocks of other tasks, then refuse further ones."""
+        """Wait for the statements and blocks of other tasks, then refuse new ones."""
         await self._take_turn()
         self.close()
         self._turn.release()
 
     def close(self) -> None:
-        """The transaction is over: refuse statements in it and in all its parts."""
+        """End the transaction: refuse statements in it and in all its parts."""
         self._session.ended = True
 
     async def _in_turn(self, do: Callable[..., Awaitable[T]], *args: Any) -> T:
@@ -157,12 +157,11 @@ class Block:
             block._turn.release()
 
     async def _marking(self, work: Awaitable[T]) -> T:
-        """Run a statement, and mark the transaction as failed if it raises or is cancelled: half of its work may be
-        done."""
+        """Run a statement. If it raises or is cancelled, half of it may be done: mark the transaction as failed."""
         try:
             return await work
         except BaseException as error:
-            cause = error if isinstance(error, RowlockError) else StoreError(f"it was cut off: {error!r}")
+            cause = error if isinstance(error, RowlockError) else StoreError(f"it was interrupted: {error!r}")
             self._session.failed = self._session.failed or cause
             raise
 
@@ -170,19 +169,19 @@ class Block:
         await take_turn(self._turn, lambda: self)
         if self._session.ended or not self._open:
             self._turn.release()
-            raise StoreError("this block of a transaction has ended: nothing more can be done in it")
+            raise StoreError("this block of the transaction has ended; no more statements can run in it")
 
 
 async def take_turn(turn: asyncio.Lock, whose: Callable[[], Block | None]) -> None:
-    """Wait for the tasks that are at work in a block, for as long as its transaction may live without them: they may
-    wait for this task. While there is no block yet, it is being opened: wait for that without a limit."""
+    """Wait for the tasks that are using a block, but only as long as its transaction may stay without a statement,
+    because they may be waiting for this task. If there is no block yet, it is being opened: wait without a limit."""
     while True:
         block = whose()
         left = 1.0 if block is None else block._session.seconds_left()
         if left <= 0 and turn.locked() and block is not None:
             raise block._session.too_long()
         with suppress(TimeoutError):
-            # Also for a turn that is free: a task that was woken for it comes first.
+            # Even for a free turn: a task that has already been woken for it goes first.
             async with asyncio.timeout(max(left, 0.01)):
                 await turn.acquire()
                 return

@@ -1,7 +1,7 @@
-"""Waking workers and dispatchers that wait: by NOTIFY where the engine has it, else by a message to stored addresses.
+"""Wake waiting workers and dispatchers, by NOTIFY if the engine has it, else by messages to stored addresses.
 
-Wake-ups are sent when the transaction commits. They are best effort: a worker that misses one finds the job by its
-poll.
+Wake-ups are sent when the transaction commits, on a best-effort basis: a worker that misses one finds the job when it
+polls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rowlock.store.engine.operation import Call, Row, Steps, Wake, dialect
 
 
 def wake_idle() -> Steps[None]:
-    """Wake idle workers: there is work to claim."""
+    """Wake idle workers, because there is work to claim."""
     if (yield from dialect()).notifies:
         yield Call("notify_idle")
     else:
@@ -20,13 +20,13 @@ def wake_idle() -> Steps[None]:
 
 
 def wake_idle_after_insert() -> Steps[None]:
-    """Wake idle workers for jobs that were just inserted, unless the INSERT has notified them already."""
+    """Wake idle workers for jobs that were just inserted, unless the INSERT itself notifies them."""
     if not (yield from dialect()).notifies and (idle := (yield Call("idle_addresses"))):
         yield from _send(idle, "work")
 
 
 def wake_to_cancel(workers: Sequence[str]) -> Steps[None]:
-    """Make these workers look at the cancel flags of their jobs."""
+    """Make these workers check the cancel flags of their jobs."""
     asked = [(worker,) for worker in workers]
     if (yield from dialect()).notifies:
         yield Call("notify_cancel", asked=asked)
@@ -35,7 +35,7 @@ def wake_to_cancel(workers: Sequence[str]) -> Steps[None]:
 
 
 def wake_dispatchers() -> Steps[None]:
-    """Make dispatchers look at the schedules again."""
+    """Make dispatchers read the schedules again."""
     if (yield from dialect()).notifies:
         yield Call("notify_dispatchers")
     else:

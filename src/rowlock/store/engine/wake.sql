@@ -1,9 +1,9 @@
--- Wake-ups, in the order of store/engine/wake.py. PostgreSQL has the statements that notify, SQLite the statements that read
--- addresses: the column `bell` holds the path of the socket at which a worker or dispatcher listens.
+-- Wake-ups, in the order of store/engine/wake.py. PostgreSQL has statements that notify, SQLite statements that read
+-- addresses: the column `bell` holds the path of the socket on which a worker or dispatcher listens.
 
 -- name: notify_idle [postgres]
--- Tell workers that there is work to claim, but only if one is idle: NOTIFY takes a database-wide lock at commit. And not
--- with rowlock.wakeups = off: PostgreSQL cannot PREPARE a transaction that has notified.
+-- Notify workers that there is work to claim, but only if one is idle, because NOTIFY takes a database-wide lock at
+-- commit. With rowlock.wakeups = off, never: PostgreSQL refuses PREPARE TRANSACTION after a NOTIFY.
 SELECT pg_notify('rowlock', 'work')
 WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
   AND current_setting('rowlock.wakeups', TRUE) IS DISTINCT FROM 'off';
@@ -13,17 +13,19 @@ WHERE EXISTS (SELECT 1 FROM rowlock.workers WHERE idle AND expires_at > {now})
 SELECT bell AS address FROM rowlock_workers WHERE idle AND bell IS NOT NULL AND expires_at > {now};
 
 -- name: notify_cancel [postgres]
--- Tell these workers that the cancel of one of their jobs was requested.
+-- Notify these workers that a cancel of one of their jobs was requested.
 SELECT pg_notify('rowlock', 'cancel:' || asked.worker) FROM {rows:asked(worker text)};
 
 -- name: worker_addresses [sqlite]
 -- The addresses of these workers.
-SELECT w.bell AS address FROM rowlock_workers w JOIN {rows:asked(worker text)} ON w.id = asked.worker WHERE w.bell IS NOT NULL;
+SELECT w.bell AS address
+FROM rowlock_workers w JOIN {rows:asked(worker text)} ON w.id = asked.worker
+WHERE w.bell IS NOT NULL;
 
 -- name: notify_dispatchers [postgres]
--- Tell dispatchers that a schedule was added or changed.
+-- Notify dispatchers that a schedule was added or changed.
 SELECT pg_notify('rowlock', 'schedules');
 
 -- name: dispatcher_addresses [sqlite]
--- The addresses of the living dispatchers.
+-- The addresses of live dispatchers.
 SELECT bell AS address FROM rowlock_dispatchers WHERE bell IS NOT NULL AND expires_at > {now};

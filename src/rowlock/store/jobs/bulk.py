@@ -1,9 +1,9 @@
-"""Change many jobs: those with given ids, or all that fit a filter.
+"""Change many jobs: those with given ids, or all that match a filter.
 
-First a preview counts them and is remembered; what is confirmed is what was previewed. A small preview remembers the
-ids of its jobs, a large one its filter and moment: jobs that have changed since are left alone. Each call of
-`carry_on` changes a bounded number of jobs, in one transaction with its entry in the audit. A job whose row makes
-that transaction fail is found, named in the answer and left as it is.
+A preview counts the jobs first and is stored, so that an operator confirms exactly what was previewed. A small preview
+stores the ids of its jobs, a large one its filter and its time; jobs that have changed since then are left alone. Each
+call of `carry_on` changes a bounded number of jobs, in one transaction with its audit entry. If one job's row makes
+that transaction fail, the job is found, named in the answer and left unchanged.
 """
 
 from __future__ import annotations
@@ -36,40 +36,40 @@ from rowlock.store.upkeep.bad_rows import ERROR_LIMIT, OUTAGE, attempt, in_halve
 log = logging.getLogger("rowlock.store")
 
 AT_ONCE = 500  # jobs that one call of `carry_on` changes
-REMEMBERED = 1_000  # ids that a preview remembers
+REMEMBERED = 1_000  # ids that a preview stores at most; a larger one stores its filter
 PREVIEW_SECONDS = 900.0
 WAITING = (State.QUEUED, State.RETRYABLE)
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What can be done to jobs."""
+    """An action on jobs."""
 
     name: str
-    possible: tuple[State, ...]  # the states in which it can be done to a job
-    usual: tuple[State, ...]  # the states that a filter without one means
-    otherwise: str  # why a job in one of the `possible` states may still stay unchanged
+    possible: tuple[State, ...]  # the states that it applies to
+    usual: tuple[State, ...]  # the states that a filter without a state means
+    otherwise: str  # why a job in one of the `possible` states may stay unchanged all the same
 
 
 VERBS = {
     verb.name: verb
     for verb in (
-        # A job was cancelled on purpose, so a filter retries cancelled jobs only if it names that state.
+        # Cancelled jobs were cancelled on purpose, so a filter retries them only if it names that state.
         Verb("retry", (State.DEAD, State.CANCELLED), (State.DEAD,), "its key is held by a newer job"),
-        Verb("cancel", (*WAITING, State.RUNNING), (*WAITING, State.RUNNING), "it was put back just now; try again"),
-        Verb("runNow", WAITING, WAITING, "it does not wait for its time"),
-        Verb("delete", tuple(sorted(FINAL)), tuple(sorted(FINAL)), "it was put back just now"),
+        Verb("cancel", (*WAITING, State.RUNNING), (*WAITING, State.RUNNING), "a retry has just put it back; try again"),
+        Verb("runNow", WAITING, WAITING, "it is due already"),
+        Verb("delete", tuple(sorted(FINAL)), tuple(sorted(FINAL)), "a retry has just put it back"),
     )
 }
 
 
 class Prepared(NamedTuple):
-    """What a change would change."""
+    """The jobs that an action would change."""
 
     at: datetime  # by the database's clock
     filter: JobFilter
     states: Mapping[State, Counted]
-    ids: list[str] | None  # all of them, newest first; None when they are too many to remember
+    ids: list[str] | None  # all of them, newest first; None if there are too many to store
     sample: list[str]
 
 
@@ -77,18 +77,18 @@ Failed = Mapping[str, str]  # jobs that could not be changed, with the error of 
 
 
 class Done(NamedTuple):
-    """How far a change was carried out."""
+    """How far an action has got."""
 
     action: str
     looked: int
     changed: int
     done: bool
-    answers: Mapping[str, int] = {}  # what became of the jobs that this call changed
+    answers: Mapping[str, int] = {}  # jobs that this call changed, by what it did to them
     failed: Failed = {}
 
 
 def with_states(action: str, wanted: JobFilter) -> JobFilter:
-    """The filter, with the states that the action is for; raises InvalidArguments for any other."""
+    """The filter, with the action's usual states if it has none. InvalidArguments for a state that doesn't fit."""
     verb = VERBS[action]
     for state in wanted.states:
         if state not in verb.possible:
@@ -104,7 +104,7 @@ def prepare(
     limit: int = search.COUNT_LIMIT,
     looks: int = search.LOOKS,
 ) -> Steps[Prepared]:
-    """Which jobs a change would change: those of `ids`, or all that fit."""
+    """Find the jobs that an action would change: those of `ids`, or all that match the filter."""
     now, fitting = (yield from clock.now().start()), with_states(action, wanted)
     if ids is not None:
         found = [job for job in (yield from job_rows.by_ids(ids).start()) if job.state in VERBS[action].possible]
@@ -119,7 +119,7 @@ def prepare(
 
 @operation(single=True)
 def remember(token_hash: str, action: str, prepared: Prepared, actor: Actor) -> Steps[None]:
-    """Let the holder of a token confirm a change."""
+    """Store a preview, so that the holder of its token can confirm it."""
     yield Call(
         "write_preview",
         token_hash=token_hash,
@@ -133,64 +133,63 @@ def remember(token_hash: str, action: str, prepared: Prepared, actor: Actor) -> 
 
 
 async def carry_on(store: Runs, token_hash: str, actor: Actor, keep: Keep, tries: int = 1) -> Done | None:
-    """Carry out a change for the next jobs; None when there is none of that token. Call it until it is done. A job that
-    is retried gets `tries` more tries."""
+    """Carry out a confirmed action on the next jobs. None if no preview has that token. Call it until it is done. A
+    retried job gets `tries` more tries."""
     try:
-        return await store.run(_act(token_hash, actor, keep, tries))
+        return await store.run(_change_next(token_hash, actor, keep, tries))
     except OUTAGE:
         raise
     except Exception as error:
-        log.warning("a change of many jobs failed (%s); looking for the job that it failed for", error)
-    action, ids = await store.run(_next(token_hash))
+        log.warning("a bulk change failed (%s); looking for the job that made it fail", error)
+    action, ids = await store.run(_next_ids(token_hash))
     failed = await _failing(store, action, ids, keep, tries)
-    return await store.run(_act(token_hash, actor, keep, tries, failed))
+    return await store.run(_change_next(token_hash, actor, keep, tries, failed))
 
 
 async def change_some(
     store: Runs, action: str, ids: Sequence[str], keep: Keep, actor: Actor, tries: int = 1
 ) -> tuple[dict[str, str], Failed]:
-    """Change the jobs with these ids, and write down who did; returns what became of each that was changed, and the
-    jobs for which that failed."""
+    """Change the jobs with these ids, with an audit entry. Returns what happened to each job, and the failed jobs."""
     try:
         return await store.run(_change_some(action, ids, keep, actor, tries)), {}
     except OUTAGE:
         raise
     except Exception as error:
-        log.warning("%s of %d jobs failed (%s); looking for the job that it failed for", action, len(ids), error)
+        log.warning("%s of %d jobs failed (%s); looking for the job that made it fail", action, len(ids), error)
     failed = await _failing(store, action, ids, keep, tries)
     rest = [job_id for job_id in ids if job_id not in failed]
     return (await store.run(_change_some(action, rest, keep, actor, tries)) if rest else {}), failed
 
 
 async def cancel_each(store: Runs, ids: Sequence[str], keep: Keep) -> Failed:
-    """Cancel these jobs; returns those for which that failed, which stay as they are."""
+    """Cancel these jobs. Returns those that couldn't be cancelled, which stay as they are."""
     _, failed = await in_halves(ids, lambda part: store.run(cancel.cancel(part, keep)))
     return _named("cancel", failed)
 
 
 async def _failing(store: Runs, action: str, ids: Sequence[str], keep: Keep, tries: int) -> Failed:
-    """The jobs that cannot be changed."""
+    """Find the jobs that can't be changed."""
     _, failed = await in_halves(ids, lambda part: attempt(store, _try(action, part, keep, tries)))
     return _named(action, failed)
 
 
 def _named(action: str, failed: Sequence[tuple[str, Exception]]) -> Failed:
-    """Log and return the jobs that cannot be changed, with the error of each."""
+    """Log and return the jobs that can't be changed, each with its error."""
     for job_id, error in failed:
-        log.error("%s cannot be done for job %s, which stays as it is: %s", action, job_id, error)
+        log.error("%s of job %s failed; the job stays as it is: %s", action, job_id, error)
     return {job_id: f"{type(error).__name__}: {error}"[:ERROR_LIMIT] for job_id, error in failed}
 
 
 @operation()
 def _try(action: str, ids: Sequence[str], keep: Keep, tries: int) -> Steps[None]:
-    """Raise Undone, which rolls back, if these jobs can be changed."""
+    """Raise Undone, which rolls back, if these jobs can be changed, else the error."""
     yield from change(action, ids, keep, tries)
     raise Undone
 
 
 @operation()
-def _next(token_hash: str) -> Steps[tuple[str, list[str]]]:
-    """The action of a change, and the jobs that are next."""
+def _next_ids(token_hash: str) -> Steps[tuple[str, list[str]]]:
+    """The action of a stored preview, and the jobs that it changes next."""
     for row in (yield Call("lock_preview", token_hash=token_hash)):
         part = yield from _part(row)
         return row.action, part.ids
@@ -198,10 +197,10 @@ def _next(token_hash: str) -> Steps[tuple[str, list[str]]]:
 
 
 class _Part(NamedTuple):
-    """The next jobs of a change."""
+    """The jobs that one step of a bulk change covers."""
 
     wanted: JobFilter
-    chosen: list[str] | None  # all ids, if the preview remembers them
+    chosen: list[str] | None  # all ids, if the preview stores them
     ids: list[str]
     looked: int
     next_id: str | None  # where the part after this one begins
@@ -223,8 +222,10 @@ def _part(row: Row) -> Steps[_Part]:
 
 
 @operation()
-def _act(token_hash: str, actor: Actor, keep: Keep, tries: int, failed: Failed | None = None) -> Steps[Done | None]:
-    """Change the next jobs, apart from those that `failed`."""
+def _change_next(
+    token_hash: str, actor: Actor, keep: Keep, tries: int, failed: Failed | None = None
+) -> Steps[Done | None]:
+    """Change the next jobs, except those in `failed`."""
     failed = failed or {}
     rows = yield Call("lock_preview", token_hash=token_hash)
     if not rows:
@@ -265,12 +266,12 @@ def _change_some(action: str, ids: Sequence[str], keep: Keep, actor: Actor, trie
 
 
 def change(action: str, ids: Sequence[str], keep: Keep, tries: int = 1) -> Steps[dict[str, str]]:
-    """What became of each job that was changed, by id."""
+    """Apply the action; returns what happened to each changed job, by id."""
     if action == "retry":
         return dict.fromkeys((yield from retry.retry(ids, tries).start()), "retried")
     asked = [(job_id,) for job_id in sorted(set(ids))]
     if action == "cancel":
-        # A job that is already cancelled is answered as cancelled as well, but somebody else did that.
+        # `cancel` also answers `cancelled` for jobs that somebody else has cancelled: ask about live jobs only.
         live = [row.id for row in (yield Call("lock_jobs", asked=asked))]
         answers = (yield from cancel.cancel(live, keep).start()) if live else {}
         return {job_id: answer for job_id, answer in answers.items() if answer in ("cancelled", "cancelling")}

@@ -1,7 +1,7 @@
 -- Changes of many jobs, in the order of bulk.py.
 
 -- name: run_now
--- Make jobs that wait for their start time due now.
+-- Make jobs due now that are waiting for their start time.
 UPDATE {t}jobs_live SET run_after = {now}, ready = TRUE, updated_at = {now}
 WHERE NOT ready AND state <> 'running' AND id IN (SELECT asked.id FROM {rows:asked(id uuid)})
 RETURNING CAST(id AS text) AS id;
@@ -19,7 +19,7 @@ DELETE FROM {t}attempts WHERE job_id {in:asked(id uuid)};
 DELETE FROM {t}job_logs WHERE job_id {in:asked(id uuid)};
 
 -- name: still_unchanged
--- Which of these jobs have not changed since :unchanged_since.
+-- Those of these jobs that have not changed since :unchanged_since.
 SELECT CAST(j.id AS text) AS id FROM {t}jobs_live j
 WHERE j.id {in:asked(id uuid)} AND j.updated_at <= :unchanged_since
 UNION ALL
@@ -27,12 +27,12 @@ SELECT CAST(j.id AS text) FROM {t}jobs_finished j
 WHERE j.id {in:asked(id uuid)} AND j.updated_at <= :unchanged_since;
 
 -- name: write_preview
--- Store a preview that its viewer may confirm.
+-- Store a preview, which the holder of its token may confirm.
 INSERT INTO {t}previews (token_hash, action, filter, ids, made_at, expires_at, who)
 VALUES (:token_hash, :action, :filter, :ids, :made_at, {after(:seconds)}, :who);
 
 -- name: lock_preview
--- A stored preview and how far it was carried out, locked while its next part is carried out.
+-- A stored preview and how far it has been carried out. Locked while the next jobs are changed.
 SELECT action, CAST(filter AS text) AS filter, CAST(ids AS text) AS ids, {time(made_at)} AS made_at,
        CAST(next_id AS text) AS next_id, looked, changed, audit_id
 FROM {t}previews
@@ -40,13 +40,13 @@ WHERE token_hash = :token_hash AND expires_at > {now}
 FOR UPDATE;
 
 -- name: advance_preview
--- Store how far a preview was carried out, after some more jobs.
+-- Store the progress of a preview after a step.
 UPDATE {t}previews
 SET next_id = :next_id, looked = looked + :looked, changed = changed + :changed, audit_id = :audit_id
 WHERE token_hash = :token_hash;
 
 -- name: remove_preview
--- Delete a preview that was carried out completely.
+-- Delete a preview that has been carried out completely.
 DELETE FROM {t}previews WHERE token_hash = :token_hash;
 
 -- name: prune_previews

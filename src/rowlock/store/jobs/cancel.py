@@ -1,4 +1,4 @@
-"""Ends jobs from outside: cancels them when asked, and when they have not started before `expires_at`."""
+"""Cancel jobs: on request, or because they have not started by `expires_at`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CancelAnswer = Literal["cancelled", "cancelling", "final", "missing"]
 
 @operation()
 def expire(n: int, keep: Keep, only: Collection[str] | None = None) -> Steps[int]:
-    """Cancel up to `n` waiting jobs whose `expires_at` has passed; with `only`, these among them."""
+    """Cancel up to `n` waiting jobs whose `expires_at` has passed; with `only`, just those of these jobs."""
     rows = [row for row in (yield Call("overdue", n=n)) if only is None or row.id in only]
     transition = Transition(
         State.CANCELLED,
@@ -33,12 +33,11 @@ def expire(n: int, keep: Keep, only: Collection[str] | None = None) -> Steps[int
 
 @operation()
 def cancel(ids: Sequence[str], keep: Keep) -> Steps[dict[str, CancelAnswer]]:
-    """Cancel waiting jobs, and jobs that run behind Redis, at once; ask the workers of other running jobs to stop
-    them."""
+    """Cancel waiting jobs at once, and jobs that run behind Redis; ask the workers of other running jobs to stop."""
     asked = [(job_id,) for job_id in sorted(set(ids))]
     answers: dict[str, CancelAnswer] = {job_id: "missing" for (job_id,) in asked}
     rows = yield Call("lock_jobs", asked=asked)
-    # A worker behind Redis cannot be made to stop: its job ends here and now, and what it sends afterwards is ignored.
+    # We can't stop a worker behind Redis, so its job ends right here, and its later messages are ignored.
     published = [row.id for row in rows if row.running and row.published]
     waiting = [row.id for row in rows if not row.running] + published
     running = [row for row in rows if row.running and not row.published]

@@ -24,8 +24,8 @@ _PRIORITY_AND_ID = attrgetter("priority", "id")
 
 @operation(single=True, hot=True, size=lambda worker, token, ranges, n, lease: n)
 def claim(worker: str, token: str, ranges: Sequence[Range], n: int, lease: float) -> Steps[list[Claimed]]:
-    """Claim up to `n` ready jobs under `token`, best priority first, oldest first within a priority. Fewer than `n`
-    mean that no more are ready only if each range has fewer than its `most`."""
+    """Claim up to `n` ready jobs under `token`, best priority first, oldest first within a priority. If fewer than `n`
+    come back, more may still be ready, unless every range had fewer than its `most`."""
     if n <= 0 or not ranges:
         return []
     if (yield from dialect()).moves_in_one_statement:
@@ -34,13 +34,13 @@ def claim(worker: str, token: str, ranges: Sequence[Range], n: int, lease: float
     whole = all(one.most >= n for one in ranges)
     front = yield Call("front" if whole else "front_merged", lane=ranges, n=n)
     claimed = yield from claim_front(front, worker=worker, token=token, lease=lease)
-    yield from let_go(claimed)
+    yield from release_queued_keys(claimed)
     return claimed
 
 
 def claim_front(front: Sequence[Row], *, worker: str, token: str, **rest: Any) -> Steps[list[Claimed]]:
-    """SQLite: claim the rows that `front` has read, the part `claiming` and the rowid of each, in its order.
-    `rest` are the other parameters of the statement."""
+    """SQLite: claim the rows that `front` has read, in their order. Each row is the part `claiming` and then the rowid.
+    `rest` holds the statement's other parameters."""
     if not front:
         return []
     yield Call("claim", worker=worker, token=token, front=[row[-1] for row in front], **rest)
@@ -48,14 +48,14 @@ def claim_front(front: Sequence[Row], *, worker: str, token: str, **rest: Any) -
     return [Claimed._make(row[:-1] + holder) for row in front]
 
 
-def let_go(claimed: Sequence[Claimed]) -> Steps[None]:
-    """Let go of the keys that hold only while their job is queued."""
+def release_queued_keys(claimed: Sequence[Claimed]) -> Steps[None]:
+    """Release the `while_queued` keys of these jobs, which are no longer queued."""
     yield from keys.release([job.id for job in claimed if job.unique_mode == "while_queued"], State.RUNNING)
 
 
 @operation()
 def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claimed | None]:
-    """Claim the job with this id; None if it cannot be claimed now."""
+    """Claim the job with this id. None if it can't be claimed now."""
     yield Call("promote_these", asked=[(job_id,)])
     found = yield Call("claimable", job_id=job_id)
     if not found:
@@ -63,15 +63,15 @@ def claim_one(job_id: str, worker: str, token: str, lease: float) -> Steps[Claim
     values = {"worker": worker, "token": token, "lease": lease, "epoch": 0, "at": found[0].at}
     rows = yield from claim_picked([(job_id,)], **values)
     (claimed,) = in_claim_order(rows, token, worker)
-    yield from let_go([claimed])
+    yield from release_queued_keys([claimed])
     if claimed.batch_id is not None:
         yield Call("start_batches", asked=[(claimed.batch_id,)])
     return claimed
 
 
 def claim_picked(picked: Sequence[tuple[str]], **values: Any) -> Steps[list[Row]]:
-    """Claim these jobs, which the caller has locked; returns the part `claimed` of each. `values` are the other
-    parameters of the statement: worker, token, lease, epoch, at."""
+    """Claim these jobs, whose rows the caller has locked. Returns the part `claimed` of each. `values` holds the
+    statement's other parameters: worker, token, lease, epoch, at."""
     rows = yield Call("claim_picked", picked=picked, **values)
     if not (yield from dialect()).moves_in_one_statement:
         rows = yield Call("read_picked", picked=picked)
@@ -80,20 +80,20 @@ def claim_picked(picked: Sequence[tuple[str]], **values: Any) -> Steps[list[Row]
 
 @operation(read=True)
 def adopt(worker: str, token: str) -> Steps[list[Claimed]]:
-    """The jobs of a claim that was committed, but whose reply the worker did not receive."""
+    """Return the jobs of a claim that was committed but whose reply never reached the worker."""
     rows = yield Call("adopt", worker=worker, token=token)
     return in_claim_order(rows, token, worker)
 
 
 def in_claim_order(rows: Sequence[Row], token: str, worker: str) -> list[Claimed]:
-    """Rows of the part `claimed` as records, ordered by priority and age."""
+    """Turn rows of the part `claimed` into records, ordered by priority and age."""
     return sorted([Claimed._make((*row, token, worker)) for row in rows], key=_PRIORITY_AND_ID)
 
 
 @operation(single=True, repeatable=True)
 def promote(n: int, only: Sequence[str] | None = None) -> Steps[tuple[int, float | None]]:
-    """Make up to `n` due jobs claimable; returns how many, and the seconds until the next job is due (None: no job).
-    With `only`, those among these jobs, and 0 seconds."""
+    """Make up to `n` due jobs claimable. Returns how many, and the seconds until the next job is due (None: no job is
+    waiting). With `only`, promotes the due ones of these jobs and returns (len(only), 0)."""
     if only is not None:
         yield Call("promote_these", asked=[(job_id,) for job_id in only])
         return len(only), 0.0
@@ -108,26 +108,26 @@ def promote(n: int, only: Sequence[str] | None = None) -> Steps[tuple[int, float
 
 @operation(read=True, single=True)
 def peek(served: Sequence[QueueTask]) -> Steps[tuple[bool, float | None]]:
-    """Whether jobs of these tasks and queues are claimable, as far as their sources let them, and the seconds until the
-    next job is due: 0 or less if one is, None if there is no job."""
+    """Whether a job of these tasks and queues is ready (its source may still refuse it), and the seconds until the next
+    job is due: 0 or less if one is due already, None if no job is waiting."""
     (found,) = yield Call("peek", lane=served)
     return bool(found.ready), None if found.seconds is None else float(found.seconds)
 
 
 @operation(read=True)
 def ready_ids(lanes: Sequence[tuple[str, str]], n: int, after: str = NO_ID) -> Steps[list[str]]:
-    """Ids of up to `n` claimable jobs of these (queue, task) pairs, after an id, with or without a source."""
+    """Ids of up to `n` ready jobs of these (queue, task) pairs, after the id `after`, with or without a source."""
     return [row.id for row in (yield Call("ready_ids", lane=lanes, n=n, id=after))]
 
 
 class Undone(RowlockError):
-    """Raised by `try_claim` to roll back: the claim would have worked."""
+    """Raised to roll back a trial that has worked, such as `try_claim`."""
 
 
 @operation()
 def try_claim(ids: Sequence[str]) -> Steps[None]:
-    """Test whether these jobs can be claimed: claims them and raises `Undone`, which rolls back. Raises another error
-    if one of them cannot be claimed. Jobs that another transaction has locked are skipped."""
+    """Test whether these jobs can be claimed: claim them, then raise `Undone`, which rolls the claim back. Any other
+    error means that one of them can't be claimed. Jobs that another transaction has locked are skipped."""
     picked = yield Call("lock_ready", picked=[(job_id,) for job_id in ids])
     if not picked:
         raise Undone

@@ -1,22 +1,22 @@
--- Claims of jobs without a source, and making due jobs claimable, in the order of claim.py. sources/claim.sql has the
--- claims of jobs with a source, and of those that take turns with them; workers that call SQL functions claim in
+-- Claim jobs without a source, and make due jobs claimable, in the order of claim.py. sources/claim.sql claims jobs
+-- with a source, and the plain jobs that take turns with them; workers that call SQL functions claim in
 -- schema/postgres/functions/claim.sql.
 --
 -- Claim order is priority, then id. A lane is one range of the claim index: the ready jobs of one queue and one task
--- between two priorities. Reading by lanes, a worker never reads jobs of tasks that it does not know.
+-- between two priorities. Because it reads lane by lane, a worker never reads jobs of tasks that it does not know.
 
 -- part: claimed
--- The columns of core.job.Claimed in its order, except the token and the worker, which the caller knows; the last one
--- is how many seconds the job has been due. Ids as text: reading a driver's own UUID type costs more than all other
--- columns together.
+-- The columns of core.job.Claimed in its order, without the token and the worker, which the caller knows. The last
+-- column is how many seconds the job has been due. Ids are cast to text, because decoding the driver's UUID type costs
+-- more than all other columns together.
 CAST(id AS text), task, queue, priority, args, owner, source, source_epoch, CAST(batch_id AS text), unique_mode,
        attempt, max_attempts, releases, losses, convictions,
        losses_in_row, probation, sigterms_in_row, disconnects_in_row, backoff, timeout_seconds,
        on_success, on_dead, on_lost, cancel_requested_at IS NOT NULL, traceparent, -{seconds_until(run_after)}
 
 -- part: claiming
--- SQLite: the same columns of a row `front` that the next statement claims, with the values that the claim will write.
--- Ids are text already.
+-- SQLite: the columns of `claimed`, read from a row `front` that the next statement will claim, with the values that
+-- this claim will write. Ids are text already.
 front.id, front.task, front.queue, front.priority, front.args, front.owner, front.source, :epoch, front.batch_id,
        front.unique_mode, front.attempt + 1, front.max_attempts, front.releases, front.losses, front.convictions,
        front.losses_in_row, front.probation, front.sigterms_in_row, front.disconnects_in_row, front.backoff,
@@ -24,14 +24,14 @@ front.id, front.task, front.queue, front.priority, front.args, front.owner, fron
        front.traceparent, -{seconds_until(front.run_after)}
 
 -- part: leased
--- What every claim writes to a job's row. Each statement adds the start of the attempt, as locked_at and started_at. A
--- bridge claims under the name core/redis_request.py: UNREAD.
+-- What every claim writes to a job's row. Each statement adds the start of the attempt as locked_at and started_at. A
+-- bridge claims under the worker name `redis-unread` (core/redis_request.py: UNREAD).
 state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, locked_by = :worker,
     published = CASE WHEN :worker = 'redis-unread' THEN 'unread' END,
     heartbeat_at = {now}, lease_expires_at = {after(:lease)}, updated_at = {now}
 
 -- part: lanes
--- The lanes to claim from. `most` is how many jobs to read of a lane.
+-- The lanes to claim from. `most` limits how many jobs are read from one lane.
 {rows:lane(queue text, task text, low_priority int, low_id uuid, high_priority int, most int)}
 
 -- part: not_paused
@@ -39,7 +39,7 @@ state = 'running', ready = FALSE, attempt = attempt + 1, lease_token = :token, l
 NOT EXISTS (SELECT 1 FROM {t}queues q WHERE q.name = lane.queue AND q.paused_at IS NOT NULL)
 
 -- part: next_of_lane
--- Of the jobs `j`, the ready ones of `lane` without a source, in claim order: one range of the claim index.
+-- The ready jobs `j` of `lane` that have no source, in claim order: one range of the claim index.
 WHERE j.ready
   AND j.source IS NULL
   AND j.queue = lane.queue
@@ -50,13 +50,12 @@ WHERE j.ready
 ORDER BY j.priority, j.id
 
 -- part: picking
--- PostgreSQL: lock the best :n ready jobs of the given lanes, as `picked`. The bridge's `publish` picks its jobs in the
--- same way.
+-- PostgreSQL: lock the best :n ready jobs of the given lanes, as `picked`. The bridge's `publish` uses this part too.
 lane AS (
     SELECT lane.* FROM {part:lanes} WHERE {part:not_paused}
 ), found AS MATERIALIZED (
-    -- The first jobs of each lane, locked. Each lane locks at most its `most` rows: fifty deep lanes with :n rows each
-    -- would cost fifty times as much. MATERIALIZED, because a second run of this query would lock more rows.
+    -- Lock the first jobs of each lane, at most `most` of them: locking :n rows in each of fifty deep lanes would cost
+    -- fifty times as much. MATERIALIZED, because a second run of this query would lock more rows.
     SELECT front.id, front.priority, front.unique_mode, front.nth = least(lane.most, :n) AS may_have_more
     FROM lane CROSS JOIN LATERAL (
         SELECT locked.id, locked.priority, locked.unique_mode, row_number() OVER () AS nth
@@ -69,8 +68,8 @@ lane AS (
         ) locked
     ) front
 ), horizon AS (
-    -- How far the order is certain. A lane that may have more jobs has them after the last one read here, and they come
-    -- before later jobs of other lanes.
+    -- The claim order is known only up to here. A lane that may have more jobs has them after the last one read, and
+    -- those unread jobs come before later jobs of other lanes.
     SELECT priority, id FROM found WHERE may_have_more ORDER BY priority, id LIMIT 1
 ), picked AS MATERIALIZED (
     -- The lanes merged, up to the horizon.
@@ -90,15 +89,15 @@ lane AS (
 WITH {part:picking}
 UPDATE rowlock.jobs_live j
 SET {part:leased}, locked_at = {now}, started_at = {now}
--- = ANY(ARRAY) keeps an index scan whatever the statistics say. `ready` is checked again, because another worker may
--- have claimed the row between this statement's snapshot and its lock.
+-- = ANY(ARRAY) forces an index scan, however wrong the statistics are. `ready` is checked again, because another worker
+-- may have claimed the row between this statement's snapshot and its lock.
 WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
 RETURNING {part:claimed};
 
 -- name: front [sqlite]
--- The first :n ready jobs of the given lanes, with the values that they will have once claimed; `claim` updates
--- them next, under the same writer lock. Two statements, because UPDATE … RETURNING would cost twice as much. SQLite has no
--- LATERAL: a correlated IN with LIMIT reads one index range per lane.
+-- The first :n ready jobs of the given lanes, with the values that they will have once claimed. `claim` updates them
+-- next, under the same writer lock: two statements, because UPDATE … RETURNING costs twice as much. SQLite has no
+-- LATERAL, so a correlated IN with LIMIT reads one index range per lane.
 SELECT {part:claiming}, front.rowid
 FROM {part:lanes}
 CROSS JOIN rowlock_jobs_live front ON front.rowid IN (
@@ -111,15 +110,14 @@ ORDER BY front.priority, front.id
 LIMIT :n;
 
 -- name: front_merged [sqlite]
--- `front` for many lanes: each lane is read only up to its `most`. Where every `most` is at least :n, `front` is
--- cheaper.
+-- `front` for many lanes: each lane is read only up to its `most`. If every `most` is at least :n, `front` is cheaper.
 WITH lane AS MATERIALIZED (
     SELECT lane.* FROM {part:lanes} WHERE {part:not_paused}
 ), depth AS MATERIALIZED (
-    -- How many jobs to read of each lane. A LIMIT cannot use a lane's own `most` here, so all lanes use the largest.
+    -- How many jobs to read from each lane. LIMIT can't refer to a lane's own `most` here, so all use the largest.
     SELECT min(:n, max(most)) AS n FROM lane
 ), horizon AS MATERIALIZED (
-    -- How far the order is certain, as in `picking`.
+    -- The claim order is known only up to here, as in `picking`.
     SELECT front.priority, front.id
     FROM lane JOIN rowlock_jobs_live front ON front.rowid = (
         SELECT j.rowid
@@ -141,8 +139,8 @@ ORDER BY front.priority, front.id
 LIMIT :n;
 
 -- name: claim [sqlite]
--- Claim the jobs that `front`, `front_merged` or `front_turns` has read, by their rowids, under one new token. The writer
--- lock has kept them unchanged. Jobs with a source have an :epoch and :at, the time at which the gates were read.
+-- Claim the jobs that `front`, `front_merged` or `front_turns` has read, by rowid, under one new token. The writer lock
+-- has kept them unchanged. Claims of jobs with a source pass an :epoch and, as :at, the time when the gates were read.
 UPDATE rowlock_jobs_live
 SET {part:leased}, locked_at = coalesce(:at, {now}), started_at = coalesce(:at, {now}), source_epoch = :epoch
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;
@@ -153,8 +151,8 @@ UPDATE {t}jobs_live SET ready = TRUE
 WHERE id {in:asked(id uuid)} AND NOT ready AND state <> 'running' AND run_after <= {now};
 
 -- name: claimable
--- One job, locked, if it may be claimed now, before jobs that come earlier in the order. A job with a source is never
--- claimed out of turn.
+-- Lock one job if it may be claimed now, even ahead of jobs that come first in claim order. Jobs with a source are
+-- never claimed out of turn.
 SELECT CAST(j.id AS text) AS id, {now} AS at
 FROM {t}jobs_live j
 WHERE j.id = :job_id AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL OR j.expires_at > {now})
@@ -162,7 +160,7 @@ WHERE j.id = :job_id AND j.ready AND j.source IS NULL AND (j.expires_at IS NULL 
 FOR UPDATE OF j SKIP LOCKED;
 
 -- name: claim_picked [postgres]
--- Claim these jobs, which the caller has locked, and return them. :at is the time at which the gates were read.
+-- Claim these jobs, which the caller has locked, and return them. :at is the time when the gates were read.
 UPDATE rowlock.jobs_live
 SET {part:leased}, locked_at = :at, started_at = :at, source_epoch = :epoch
 WHERE id {in:picked(id uuid)} AND ready
@@ -181,13 +179,13 @@ FROM rowlock_jobs_live
 WHERE id IN (SELECT picked.id FROM {rows:picked(id uuid)}) AND state = 'running';
 
 -- name: adopt
--- The jobs of a claim whose reply was lost, by its token.
+-- Find the jobs of a claim whose reply was lost, by the claim's token.
 SELECT {part:claimed}
 FROM {t}jobs_live
 WHERE state = 'running' AND locked_by = :worker AND lease_token = :token;
 
 -- part: due
--- The next :n jobs that are due and not claimable yet, longest due first.
+-- The next :n jobs that are due but not claimable yet, longest due first.
 {t}jobs_live j
         WHERE NOT ready AND state <> 'running' AND run_after <= {now} AND {part:not_aside}
         ORDER BY run_after
@@ -202,8 +200,8 @@ WHERE state = 'running' AND locked_by = :worker AND lease_token = :token;
     LIMIT 1)
 
 -- name: promote [postgres]
--- Make due jobs claimable; returns their number and the seconds until the next job is due. One statement, because idle
--- workers repeat it.
+-- Make due jobs claimable; returns their number and the seconds until the next job is due. One statement, because
+-- every idle worker repeats it.
 WITH promoted AS (
     UPDATE rowlock.jobs_live SET ready = TRUE, updated_at = {now}
     WHERE id IN (
@@ -223,13 +221,13 @@ WHERE id IN (SELECT id FROM {part:due});
 SELECT changes() AS promoted, {part:next_due_in} AS seconds;
 
 -- name: peek
--- Whether a job of these lanes is claimable, and the seconds until the next job is due. Idle workers repeat it.
+-- Whether a job of these lanes is ready, and the seconds until the next job is due. Idle workers repeat it.
 SELECT EXISTS (
     SELECT 1
     FROM {rows:lane(queue text, task text)}
     WHERE {part:not_paused}
       AND coalesce(
-          -- In the order of their indexes, so that each is one probe.
+          -- Each sub-select sorts by its index, so each is one probe.
           (SELECT j.id FROM {t}jobs_live j
            WHERE j.ready AND j.source IS NULL AND j.queue = lane.queue AND j.task = lane.task
              AND (j.expires_at IS NULL OR j.expires_at > {now})
@@ -248,7 +246,7 @@ SELECT EXISTS (
 SELECT CAST(id AS text) AS id FROM {part:due};
 
 -- name: ready_ids
--- Claimable jobs of these lanes after :id, with a source or without one.
+-- Ready jobs of these lanes after :id, with or without a source.
 SELECT CAST(j.id AS text) AS id
 FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
 WHERE j.ready AND j.id > :id
@@ -256,14 +254,14 @@ ORDER BY j.id
 LIMIT :n;
 
 -- name: lock_ready
--- Of these jobs, lock the claimable ones that no other transaction has locked.
+-- Lock the ready ones of these jobs, skipping those that another transaction has locked.
 SELECT CAST(j.id AS text) AS id
 FROM {t}jobs_live j
 WHERE j.id {in:picked(id uuid)} AND j.ready
 FOR UPDATE SKIP LOCKED;
 
 -- name: work_left
--- One job of these lanes that is running or due, if there is one.
+-- One job of these lanes that is running or due, if any.
 SELECT j.id
 FROM {t}jobs_live j JOIN {rows:lane(queue text, task text)} ON j.queue = lane.queue AND j.task = lane.task
 WHERE (j.ready OR j.state = 'running' OR j.run_after <= {now}) AND {part:not_aside}

@@ -12,14 +12,14 @@ from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.wake import wake_idle_after_insert
 from rowlock.store.jobs import keys
 
-# What an enqueue answers for one job: an id, and whether that job is new. If not, it is an older job that has the id or
-# holds the key.
+# What an enqueue returns for one job: an id, and True if that job is new; False if it is an older job that has the id
+# or holds the key.
 NewOrOlder = tuple[str, bool]
 
 
 class NewRow(NamedTuple):
-    """The part of a new job that is not in `NewJob`: what differs between the jobs of one enqueue. An empty `id` means
-    that the enqueue makes one."""
+    """The fields that differ between the jobs of one enqueue; `NewJob` has the shared ones. If `id` is empty, the
+    enqueue makes one."""
 
     id: str
     args: str
@@ -38,7 +38,7 @@ def add(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
 
 @operation(single=True, enqueues=True, hot=True, size=lambda rows, new: len(rows))
 def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
-    """Insert jobs (id, JSON arguments) that share their options: no key, no batch."""
+    """Insert jobs (id, JSON arguments) that share their options and have neither a key nor a batch."""
     yield from add(rows, new)
 
 
@@ -46,17 +46,16 @@ def enqueue(rows: Sequence[tuple[str, str]], new: NewJob) -> Steps[None]:
 def enqueue_rows(
     rows: Sequence[NewRow], new: NewJob, lease: tuple[str, str] | None = None, must_hold: bool = False
 ) -> Steps[list[NewOrOlder]]:
-    """Insert jobs with keys, of a batch, or of different sources. `lease` is that of the attempt that enqueues them, if
-    one does: it may add jobs to its own sealed batch. With `must_hold`, LeaseLost is raised if the attempt has lost the
-    lease; an attempt that enqueues in its own transaction needs no such check, because its success is written under the
-    lease."""
+    """Insert jobs with keys, in a batch, or with different sources. If an attempt enqueues them, `lease` is its lease,
+    which lets it add jobs to its own sealed batch. `must_hold` raises LeaseLost if that lease is gone; an attempt that
+    enqueues in its own transaction doesn't need this check, because its success is written under the lease."""
     if must_hold and lease is not None:
         yield from _check_held(lease)
     return (yield from _insert(rows, new, lease))
 
 
 def _insert(rows: Sequence[NewRow], new: NewJob, lease: tuple[str, str] | None) -> Steps[list[NewOrOlder]]:
-    """Take the keys of these jobs, and insert the jobs that got theirs; of two jobs with one key, the first gets it."""
+    """Take the keys of these jobs and insert the jobs that got theirs. If two jobs have one key, the first gets it."""
     fresh, found = rows, [row.id for row in rows]
     if new.unique is not None:
         first: dict[str, str] = {}
@@ -83,7 +82,7 @@ def enqueue_once(
     lease: tuple[str, str] | None = None,
     must_hold: bool = False,
 ) -> Steps[list[NewOrOlder]]:
-    """Insert a job under an id that the client chose, unless a job has or had that id; else as `enqueue_rows`."""
+    """Insert a job under an id that the client chose, unless a job has or had that id. Else like `enqueue_rows`."""
     if must_hold and lease is not None:
         yield from _check_held(lease)
     taken = yield Call("take_id", job_id=job_id)
@@ -96,6 +95,6 @@ def enqueue_once(
 
 
 def _check_held(lease: tuple[str, str]) -> Steps[None]:
-    """Raise LeaseLost if this lease does not hold: an attempt that lost its job must not create jobs."""
+    """Raise LeaseLost if this lease is gone: an attempt that has lost its job must not create jobs."""
     if not (yield Call("lock_held", mine=[lease])):
         raise LeaseLost(f"job {lease[0]} is no longer held by this attempt; its child job was not enqueued", *lease)

@@ -1,8 +1,8 @@
-"""Follow-up jobs (`on_success`, `on_dead`; `on_end` of a batch): written in the transaction that writes the end.
+"""Follow-up jobs (`on_success`, `on_dead`; `on_end` of a batch): enqueued in the transaction that ends the first job.
 
-The row of the first job carries the options of the follow-up, because a sweeper or an operator's command may write its
-end, and neither has imported the task. A program that names a task of another program does not know its options: that
-follow-up has none in the row, and gets those that the task's worker has stored.
+The first job's row carries the options of its follow-up, because a sweeper or an operator's command may end the job
+without having imported the task. A program that names another program's task doesn't know its options: it stores none
+in the row, and the follow-up gets the options that the task's worker has stored.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rowlock.store.engine.operation import Call, Steps
 log = logging.getLogger("rowlock.store")
 
 
-Stored = dict[str, str]  # the options that workers have stored, by task, as far as they were asked for
+Stored = dict[str, str]  # the options that workers have stored, by task; only tasks that were looked up
 New = tuple[str, str, NewJob]  # id, arguments, options
 
 
 def follow_ups(job: Claimed, transition: Transition, known: Stored) -> Steps[list[New]]:
-    """The jobs to be written together with this transition. `known` is filled, so that a batch asks once for a task."""
+    """The jobs to write together with this transition. Fills `known`, so that a batch looks up each task only once."""
     stored = {State.SUCCEEDED: job.on_success, State.DEAD: job.on_dead}.get(transition.state)
     if stored is None:
         return []
@@ -35,29 +35,29 @@ def follow_ups(job: Claimed, transition: Transition, known: Stored) -> Steps[lis
     try:
         return [_follow_up(found, inherited, _finished(job, transition))]
     except Exception as error:
-        log.error("job %s has a follow-up that cannot be understood, and gets none: %r", job.id, error)
+        log.error("job %s has a follow-up that cannot be read, so none is enqueued: %r", job.id, error)
         return []
 
 
 def on_end(
     stored: str, batch_id: str, owner: str | None, args: dict[str, Any], parent_id: str | None
 ) -> Steps[list[New]]:
-    """The job to be written at the end of a batch, which the job `parent_id` made."""
+    """The job to write when a batch ends. `parent_id` is the job that made the batch."""
     found = yield from _with_task_options(stored, {})
     try:
         return [_follow_up(found, {"owner": owner, "parent_id": parent_id}, json.dumps(args))]
     except Exception as error:
-        log.error("batch %s has an on_end that cannot be understood, and gets none: %r", batch_id, error)
+        log.error("batch %s has an on_end that cannot be read, so no job is enqueued: %r", batch_id, error)
         return []
 
 
-# Another program may have written the row, and the job or batch must end nevertheless: what cannot be understood is
-# logged. That is about the text alone. A statement that fails, of the look-up below or of the insert, fails the whole
-# settlement, which is repeated: a follow-up that is left out would be lost work.
+# Another program may have written the row, and the job or batch must end all the same, so a text that can't be read is
+# only logged. But if a statement fails (the look-up below, or the insert), the whole settlement fails and is repeated:
+# leaving out the follow-up would lose work.
 
 
 def _with_task_options(stored: str, known: Stored) -> Steps[Any]:
-    """What is stored as a follow-up; without options of its own, with those of its task. None if it is not JSON."""
+    """Parse a stored follow-up, and add its task's options if it has none. None if it isn't JSON."""
     try:
         found = json.loads(stored)
     except (ValueError, RecursionError):
@@ -72,10 +72,10 @@ def _with_task_options(stored: str, known: Stored) -> Steps[Any]:
 
 
 def _finished(job: Claimed, transition: Transition) -> str:
-    """The argument of a follow-up, a core.job.Finished, as JSON. The job's arguments and result are taken as they are
-    stored: numbers that Python would change stay the same."""
-    json.loads(job.args)  # a text that no worker could read is refused
-    told = {
+    """The argument of a follow-up, a core.job.Finished, as JSON. The job's arguments and result are inserted as stored,
+    because Python would change some numbers."""
+    json.loads(job.args)  # raises for a text that no worker could read
+    known = {
         "job_id": job.id,
         "task": job.task,
         "owner": job.owner,
@@ -84,14 +84,13 @@ def _finished(job: Claimed, transition: Transition) -> str:
         "error_code": transition.error_code,
         "error_message": transition.error_message,
     }
-    texts = {name: json.dumps(value) for name, value in told.items()}
+    texts = {name: json.dumps(value) for name, value in known.items()}
     texts |= {"args": job.args, "result": "null" if transition.result is None else transition.result}
     return f'{{"finished": {{{", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items())}}}}}'
 
 
 def _follow_up(found: Any, inherited: dict[str, Any], args: str) -> New:
-    """The follow-up job; it may have follow-ups itself. It is a child of the job that it follows, and belongs to its
-    trace."""
+    """The follow-up job, which may have follow-ups itself. It is a child of the job that it follows, in its trace."""
     given = of_follow_up(found)
     # `bare`: the task takes no argument.
     return new_id(), "{}" if found.get("bare") is True else args, NewJob(found["task"], **inherited | given)

@@ -1,13 +1,13 @@
--- Unique keys, in the order of keys.py. A key is a separate row, so that it can outlive its job.
+-- Idempotency keys, in the order of keys.py. A key has its own row, so that it can outlive its job.
 --
--- PostgreSQL: taking, reading and clearing keys are functions that run with the rights of their owner, so that a role
--- which may enqueue needs no right to read or delete all keys.
+-- On PostgreSQL, functions that run with their owner's rights take, read and clear keys. A role that may enqueue
+-- therefore doesn't need the right to read or delete every key.
 
 -- name: take_keys [postgres]
--- Take keys for new jobs, in the order given (the caller sorts them, against deadlocks); returns the keys that were
--- free. The insert waits for a concurrent transaction that takes the same key, and succeeds if that one rolls back. It
--- uses DO NOTHING, because DO UPDATE would lock the row of a held key, and the job that holds it could not end before
--- this transaction does.
+-- Take keys for new jobs, in the order given (the caller sorts them to avoid deadlocks); returns the keys that were
+-- free. If a concurrent transaction is taking a key, the insert waits for it and succeeds if it rolls back. DO NOTHING
+-- rather than DO UPDATE, which would lock the row of a held key, so that the job holding it could not end until this
+-- transaction does.
 SELECT taken.key
 FROM rowlock._hold_keys(
     :scope,
@@ -43,7 +43,8 @@ DELETE FROM rowlock_job_keys
 WHERE scope = :scope AND key {in:wanted(key text)} AND expires_at <= {now};
 
 -- name: release_keys
--- Release the keys that jobs in :state no longer hold. `forever` ends only if the work was not done; a window stays.
+-- Release the keys that jobs in :state no longer hold. A `forever` key is released only if the job did not succeed; a
+-- `window` key is kept.
 DELETE FROM {t}job_keys
 WHERE job_id {in:gone(id uuid)}
   AND CASE mode WHEN 'while_queued' THEN TRUE WHEN 'until_done' THEN :state <> 'running'

@@ -1,9 +1,9 @@
--- Running leases, in the order of leases.py. Batches of ids are joined by CROSS JOIN, which SQLite never
--- reorders: it reads the batch first, and then one row of the table for each id.
+-- Leases of running jobs, in the order of leases.py. Batches of ids are joined by CROSS JOIN, which SQLite never
+-- reorders: it reads the batch first, then one row of the table for each id.
 
 -- name: beat
--- Renew leases. A row that another transaction has locked is skipped, because waiting for it would delay the heartbeats
--- of all other jobs; the sweeper skips locked rows as well.
+-- Renew leases. Locked rows are skipped, because waiting for one would delay the heartbeats of all other jobs. The
+-- sweeper skips locked rows as well.
 UPDATE {t}jobs_live
 SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
 WHERE id IN (
@@ -16,63 +16,63 @@ WHERE id IN (
 RETURNING id;
 
 -- name: beat_waiting
--- Renew one lease whose row another transaction has locked. It queues for the lock, and so gets the row before a
--- sweeper, which skips locked rows.
+-- Renew one lease whose row another transaction has locked. This statement queues for the lock, so it gets the row
+-- before a sweeper does, which skips locked rows.
 UPDATE {t}jobs_live
 SET heartbeat_at = {now}, lease_expires_at = {after(:lease)}
 WHERE id = :id AND lease_token = :token AND state = 'running'
 RETURNING id;
 
 -- name: held
--- The jobs that are still held under these leases, and whether their cancel was requested. Locks nothing.
+-- Those of these leases that still hold, and whether a cancel was requested. Takes no locks.
 SELECT j.id, j.cancel_requested_at IS NOT NULL AS cancel_requested
 FROM {rows:mine(id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = mine.id AND j.lease_token = mine.token AND j.state = 'running';
 
 -- name: progress
--- The latest progress of running jobs, if they are still held under these leases. The number never goes back within an
--- attempt, and a report without a number keeps it.
+-- Store the latest progress of running jobs whose leases still hold. The number never decreases within an attempt; a
+-- report without a number keeps it.
 UPDATE {t}jobs_live
-SET progress = CASE WHEN told.progress >= coalesce({t}jobs_live.progress, 0) THEN told.progress
+SET progress = CASE WHEN reported.progress >= coalesce({t}jobs_live.progress, 0) THEN reported.progress
                     ELSE {t}jobs_live.progress END,
-    phase = told.phase, message = told.message, updated_at = {now}
-FROM {rows:told(id uuid, token uuid, progress int, phase text, message text)}
--- {computed}, so that SQLite does not walk the index of running jobs and parse the batch again for each of them.
-WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND {computed(state)} = 'running'
+    phase = reported.phase, message = reported.message, updated_at = {now}
+FROM {rows:reported(id uuid, token uuid, progress int, phase text, message text)}
+-- {computed} stops SQLite from walking the index of running jobs and parsing the batch again for each of them.
+WHERE {t}jobs_live.id = reported.id AND lease_token = reported.token AND {computed(state)} = 'running'
 RETURNING {t}jobs_live.id;
 
 -- name: set_result_file
--- Store the result file of a running attempt. `requeue` clears it.
+-- Store the result file of a running attempt. `requeue` clears it again.
 UPDATE {t}jobs_live
 SET result_uri = :uri, result_checksum = :checksum, updated_at = {now}
 WHERE id = :id AND lease_token = :token AND state = 'running'
 RETURNING id;
 
 -- part: unread
--- The job `j` was published to Redis, and its worker has sent no message yet (core/redis_request.py). It is running in
--- its table, and is shown as queued.
+-- The job `j` was published to Redis, but no worker there has sent a message yet (core/redis_request.py). In the table
+-- it is running; users see it as queued.
 coalesce(j.published = 'unread', FALSE)
 
 -- part: not_aside
--- The job `j` is not set aside, or it is time to try it again. A scalar sub-select is one index probe for each row; NOT
--- EXISTS may become a join that reads the whole table.
+-- The job `j` is not set aside, or may be tried again. A scalar sub-select is one index probe for each row; NOT EXISTS
+-- may be planned as a join that reads the whole table.
 (SELECT 1 FROM {t}set_aside a WHERE a.id = j.id AND coalesce(a.again_at > {now}, TRUE)) IS NULL
 
 -- part: server_is_up [postgres]
--- The server has been up for :guard seconds. A start in the future was written by a clock that was ahead and was set
--- back: then nobody knows how long the server has been up, and waiting for that moment could take hours. The sweeper
--- itself has been connected for :guard seconds by then.
+-- The server has been up for :guard seconds. If its start time is in the future, the clock was ahead then and has been
+-- set back since: the uptime is unknown, and waiting for the start time to pass could take hours, so the server counts
+-- as up. (The sweeper itself has been connected for :guard seconds by then.)
 (CAST(:guard AS double precision) <= 0 OR pg_postmaster_start_time() > {now}
      OR {now} > pg_postmaster_start_time() + (:guard) * interval '1 second')
 
 -- part: server_is_up [sqlite]
--- There is no server that could have been away.
+-- SQLite has no server that could have been down.
 (:guard IS NOT NULL)
 
 -- name: expired
--- Leases that have expired, by `lease_expires_at` and the database's clock alone. After an outage of the server all
--- leases look expired, so none is returned before the server has been up for :guard seconds.
+-- Expired leases, judged by `lease_expires_at` and the database's clock alone. After an outage of the server all leases
+-- look expired, so none is returned until the server has been up for :guard seconds.
 SELECT {part:claimed}, lease_token, locked_by
 FROM {t}jobs_live j
 WHERE state = 'running' AND lease_expires_at < {now} AND {part:server_is_up} AND {part:not_aside}
@@ -90,10 +90,9 @@ unixepoch('subsec')
 
 -- name: to_sweep
 -- Whether there are expired leases, waiting jobs whose `expires_at` has passed, and open batches; and the database's
--- own clock, in which the sweeper looks for a jump. One statement instead of three transactions, because most sweeps
--- find nothing.
+-- own clock, which the sweeper watches for jumps. One statement, not three transactions: most sweeps find nothing.
 SELECT (
-    -- ORDER BY, here and below, keeps the plan on the index: without it, the plan may read the whole table.
+    -- ORDER BY, here and below, keeps the plan on the index; without it, the whole table may be read.
     SELECT 1 FROM {t}jobs_live j
     WHERE state = 'running' AND lease_expires_at < {now} AND {part:not_aside}
     ORDER BY id

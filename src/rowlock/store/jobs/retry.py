@@ -13,12 +13,12 @@ from rowlock.store.jobs import keys
 
 @operation()
 def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
-    """Put dead and cancelled jobs back in the queue with `tries` more tries; returns their ids. A job whose key another
-    job holds by now stays as it is."""
+    """Put dead and cancelled jobs back in the queue with `tries` more tries; returns their ids. A job stays as it is if
+    another job holds its key by now."""
     rows = yield Call("lock_finished", asked=[(job_id,) for job_id in sorted(set(ids))])
     revived = []
     for row in rows:
-        if (yield from _takes_key_back(row)):
+        if (yield from _retake_key(row)):
             revived.append(row)
     if revived:
         asked = [(row.id,) for row in revived]
@@ -30,8 +30,8 @@ def retry(ids: Sequence[str], tries: int) -> Steps[set[str]]:
     return {row.id for row in revived}
 
 
-def _takes_key_back(finished: Row) -> Steps[bool]:
-    """Whether a finished job may run again: its key, if it has one that lasts, must be free."""
+def _retake_key(finished: Row) -> Steps[bool]:
+    """Take a finished job's key for it again. False if another job holds the key; True if there is nothing to take."""
     if finished.unique_mode not in ("until_done", "forever") or finished.unique_key is None:
         return True
     scope, key = keys.scope_of(finished.task, finished.owner), finished.unique_key

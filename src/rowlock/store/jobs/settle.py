@@ -1,7 +1,7 @@
 """Settle: write how attempts ended.
 
-`settle` runs the operations `succeed`, for successes with nothing to follow, and `apply`, for every other transition.
-Lock order everywhere: jobs by id, then batches, then sources.
+`settle` runs the operation `succeed` for successes without a follow-up, and `apply` for every other transition. Locks
+are always taken in this order: jobs by id, then batches, then sources.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rowlock.store.sources import outcomes
 
 Answer = Literal["applied", "duplicate", "lost"]
 _first = itemgetter(0)
-FEW = 20  # successes that a caller on SQLite may write itself; with more, the writer's thread works beside the caller
+FEW = 20  # up to this many successes, a caller on SQLite may write itself; larger writes go to the writer's thread
 
 
 class Keep(NamedTuple):
@@ -41,15 +41,15 @@ class Keep(NamedTuple):
 
 @operation(repeatable=True)
 def apply(settlements: Sequence[Settlement], keep: Keep) -> Steps[dict[str, Answer]]:
-    """Write transitions of any kind; returns what `jobs.settle` returns. After the commit the caller ends the batches
-    that are complete (`batches.end_after_commit`)."""
+    """Write transitions of any kind, with the answers of `settle`. After the commit the caller must end the batches
+    that are now complete (`batches.end_after_commit`)."""
     return (yield from settle_under_fence(settlements, keep))
 
 
 def settle_under_fence(
     settlements: Sequence[Settlement], keep: Keep, by_holder: bool = True
 ) -> Steps[dict[str, Answer]]:
-    """`apply` as a part of another operation. `by_holder` is False if it ends the lease of another worker (a sweep)."""
+    """`apply` as part of another operation. A sweep passes `by_holder=False`: it ends leases of other workers."""
     rows = yield Call("lock_held", mine=[(job.id, job.token) for job, _ in settlements])
     held = {(row.id, row.token): bool(row.cancel_requested) for row in rows}
     sources = {row.id: (row.source, row.source_epoch) for row in rows if row.source is not None}
@@ -65,25 +65,25 @@ def settle_under_fence(
         for job in missed:
             answers[job.id] = "duplicate" if tokens.get(job.id) == job.token else "lost"
     yield from _apply(list(applied.values()), keep, by_holder)
-    yield from outcomes.tell([(*sources[job.id], t) for job, t in applied.values() if job.id in sources])
+    yield from outcomes.apply([(*sources[job.id], t) for job, t in applied.values() if job.id in sources])
     return answers
 
 
 def _unless_cancelled(s: Settlement, cancel_requested: bool) -> Settlement:
-    """The settlement, but as a cancel if that was requested and the job would go back to the queue: its worker may not
-    have known of the request."""
+    """The settlement; turned into a cancel if one was requested and the job would go back to the queue, because its
+    worker may not have seen the request."""
     if not cancel_requested or s.transition.state in FINAL:
         return s
     return s._replace(transition=CANCELLED)
 
 
 def _apply(held: Sequence[Settlement], keep: Keep, by_holder: bool) -> Steps[None]:
-    """Write transitions of jobs whose rows the caller has locked. Only the holder's own token is left as
-    `settled_token`: a zombie whose lease the sweeper ended must be told `lost`, not `duplicate`."""
+    """Write transitions of jobs whose rows the caller has locked. Only the holder's own token becomes `settled_token`:
+    a zombie whose lease the sweeper ended must get the answer `lost`, not `duplicate`."""
     ended = [attempt_row(job.id, t) for job, t in held if t.outcome is not Outcome.SUCCEEDED]
     if ended:
         yield Call("record_attempts", ended=ended)
-    back = [_back_row(job.id, t, by_holder) for job, t in held if t.state not in FINAL]
+    back = [_requeue_row(job.id, t, by_holder) for job, t in held if t.state not in FINAL]
     if back:
         yield Call("requeue", back=back)
     final = {job.id: t for job, t in held if t.state in FINAL}
@@ -100,7 +100,7 @@ def attempt_row(job_id: str, t: Transition) -> tuple[Any, ...]:
     return (job_id, str(t.outcome), t.error_code, t.error_message, stored)
 
 
-def _back_row(job_id: str, t: Transition, by_holder: bool) -> tuple[Any, ...]:
+def _requeue_row(job_id: str, t: Transition, by_holder: bool) -> tuple[Any, ...]:
     counts = (t.released, t.lost, t.convicted)
     return (job_id, str(t.state), t.delay, *counts, *t.streaks, t.error_code, t.error_message, int(by_holder))
 
@@ -111,8 +111,8 @@ def _final_row(job_id: str, t: Transition, keep: Keep, by_holder: bool) -> tuple
 
 
 def finish(final: Mapping[str, Transition], keep: Keep, by_holder: bool = False) -> Steps[set[str]]:
-    """Move jobs, which the caller has locked, to jobs_finished as these transitions say, release their keys and count
-    them in their batches; returns these batches."""
+    """Move jobs that the caller has locked to jobs_finished, as these transitions demand, release their keys and count
+    them in their batches. Returns the ids of these batches."""
     asked = [(job_id,) for job_id in final]
     marked = yield Call("ending", asked=asked)
     yield Call("finish_copy", final=[_final_row(job_id, t, keep, by_holder) for job_id, t in final.items()])
@@ -131,20 +131,19 @@ async def settle(
     keep: Keep,
     tell: Callable[[dict[str, Answer]], None] | None = None,
 ) -> dict[str, Answer]:
-    """Write how attempts ended, each under its lease; then end the batches that are complete. Successes without a
-    follow-up go by `succeed`, all other transitions by `apply`. Returns for each job: applied, duplicate (this token
-    has settled it before) or lost (the lease is no longer this one). `tell` gets that before the batches end, which may
-    take long if the database goes away."""
+    """Write how attempts ended, each under its lease, then end the batches that are now complete. Successes without a
+    follow-up go through `succeed`, all other transitions through `apply`. Returns for each job: applied, duplicate
+    (this token has settled it before) or lost (the lease no longer holds). `tell` is called with these answers before
+    the batches end, because ending them may take long if the database goes away."""
     answers: dict[str, Answer] = {}
     done = [(job, t) for job, t in settlements if t.state is State.SUCCEEDED and job.on_success is None]
     linked = [job for job, _ in done if is_linked(job)]
     if done:
         rows = [(job.id, job.token, t.result) for job, t in done]
-        with suppress(LeaseLost):  # one of the leases was lost: nothing is applied
+        with suppress(LeaseLost):  # if one lease was lost, nothing is applied
             if await store.run(succeed(rows, keep, linked)):
                 answers = dict.fromkeys([job.id for job, _ in done], "applied")
-    # If not all of `done` were applied, `succeed` does not say which: `apply` answers `duplicate` for jobs that it
-    # settled.
+    # `succeed` doesn't report which of `done` it applied. `apply` gets them all and answers `duplicate` for those.
     rest = [Settlement(job, t) for job, t in settlements if job.id not in answers]
     if rest:
         general = await store.run(apply(rest, keep))
@@ -170,8 +169,8 @@ def is_linked(job: Claimed) -> bool:
 )
 def succeed(done: Sequence[tuple[str, str, str | None]], keep: Keep, linked: Sequence[Claimed] = ()) -> Steps[bool]:
     """Write successes (id, token, result) without follow-ups, in one statement if the engine can. Returns whether all
-    of them were applied; if not, it does not say which. `linked` are the jobs with a source, a key or a batch, whose
-    rows are changed in this transaction; with such jobs, LeaseLost rolls back if one success was not applied."""
+    of them were applied, but not which. `linked` holds the jobs with a source, a key or a batch, whose rows this
+    transaction changes too; if there are any and one success was not applied, LeaseLost rolls everything back."""
     if (yield from dialect()).moves_in_one_statement:
         rows = sorted({row[:2]: row for row in done}.values(), key=_first)
         number, counted = len(rows), (yield Call("succeed", done=rows, keep=keep.succeeded))

@@ -1,22 +1,22 @@
 -- How attempts end, in the order of settle.py: successes, the hot path, then every other transition.
 
 -- part: kept_columns
--- The columns that a job keeps whenever its row moves between jobs_live and jobs_finished: its options, as
--- core/options.py lists them for a kept job, and what identifies it.
+-- The columns that a job keeps whenever its row moves between jobs_live and jobs_finished: those that identify it, and
+-- its options, as core/options.py lists them for a kept job.
 task, args, source, schedule_id, tick, unique_key, attempt, created_at, started_at,
     queue, priority, backoff, timeout_seconds, on_success, on_dead, on_lost, keep_seconds, owner, tags, batch_id,
     unique_mode, traceparent, parent_id
 
 -- part: kept_at_the_end
--- The columns that a job keeps besides when it ends. An operator's retry gives them new values.
+-- Further columns that a job keeps when it ends. An operator's retry gives them new values.
 max_attempts, expires_at, run_after, cancel_requested_at, phase, message, result_uri, result_checksum
 
 -- name: succeed [postgres]
 -- Successes, the hot path: check the leases, move the jobs and store the results, all in one statement.
 WITH held AS MATERIALIZED (
     -- The fence: the jobs that are still held under these leases, locked in the order given (the caller sorts by id).
-    -- LATERAL with LIMIT, because while the table is empty a plain join may be planned as a product of both sides, and
-    -- that plan would be cached: 300 ms for 1,000 jobs. (DELETE … USING would save a tenth, but has that plan.)
+    -- LATERAL with LIMIT, because while the table is empty, a plain join may be planned as a product of both sides, and
+    -- the plan would be cached: 300 ms for 1,000 jobs. (DELETE … USING would save a tenth, but it gets that plan.)
     SELECT found.*, done.result AS outcome
     FROM {rows:done(id uuid, token uuid, result json)}
     CROSS JOIN LATERAL (
@@ -27,10 +27,10 @@ WITH held AS MATERIALIZED (
     ) found
 ), gone AS (
     -- By id, not by ctid: if the row was updated while this statement waited for its lock, the new version is not in
-    -- this statement's snapshot, and its ctid would not be found. By id, PostgreSQL follows the row to its new version.
+    -- this statement's snapshot, so its ctid would not be found. With the id, PostgreSQL follows the row to it.
     DELETE FROM rowlock.jobs_live WHERE id = ANY(ARRAY(SELECT id FROM held))
 ), kept AS (
-    -- The same columns and values as in the bridge's succeed_remote, in SQLite's succeed and in finish_copy.
+    -- Keep these columns and values as in the bridge's succeed_remote, SQLite's succeed and finish_copy.
     INSERT INTO rowlock.jobs_finished (
         id, {part:kept_columns}, {part:kept_at_the_end},
         state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,
@@ -41,17 +41,17 @@ WITH held AS MATERIALIZED (
     FROM held j
     RETURNING 1
 )
--- Only their number: returning the ids would cost as much as sending all parameters.
+-- Return only their number: the ids would cost as much as sending all parameters.
 SELECT count(*) AS moved FROM kept;
 
 -- part: successes
--- SQLite: the successes, sent as one JSON object. A key is the lease (its token, 36 characters, then the job's id), its
--- value the result. As an array for each success, like other batches, SQLite would parse each array again for each
--- column: that is a tenth of the time of both statements.
+-- SQLite: the successes, sent as one JSON object. Each key is a lease (a token of 36 characters, then the job's id),
+-- each value a result. Other batches send an array for each row, which SQLite parses again for each column: here that
+-- would cost a tenth of the time of both statements.
 (SELECT substr(key, 37) AS id, substr(key, 1, 36) AS token, value AS result FROM json_each(:done)) AS done
 
 -- name: succeed [sqlite]
--- Successes, the hot path: copy the jobs that are still held under these leases. The writer lock keeps the rows
+-- Successes, the hot path: copy the jobs that are still held under these leases. The writer lock keeps their rows
 -- unchanged until succeed_remove deletes them.
 INSERT INTO rowlock_jobs_finished (
     id, {part:kept_columns}, {part:kept_at_the_end},
@@ -65,7 +65,7 @@ CROSS JOIN rowlock_jobs_live j
 WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running';
 
 -- name: succeed_remove [sqlite]
--- The other half of the move: delete the same rows, by the same condition.
+-- The other half of the move: delete the rows that `succeed` has copied, by the same condition.
 DELETE FROM rowlock_jobs_live
 WHERE rowid IN (
     SELECT j.rowid
@@ -74,11 +74,11 @@ WHERE rowid IN (
     WHERE j.id = done.id AND j.lease_token = done.token AND j.state = 'running');
 
 -- name: changed [sqlite]
--- How many rows the previous statement has changed.
+-- How many rows the previous statement changed.
 SELECT changes() AS moved;
 
 -- name: lock_held
--- The fence: the jobs that are still held under these leases, with their cancel flag and source. Locked in id order.
+-- The fence: lock the jobs that are still held under these leases, in id order, with their cancel flag and source.
 SELECT j.id, j.lease_token AS token, j.cancel_requested_at IS NOT NULL AS cancel_requested, j.source,
        coalesce(j.source_epoch, 0) AS source_epoch
 FROM {rows:mine(id uuid, token uuid)}
@@ -88,15 +88,14 @@ ORDER BY j.id
 FOR UPDATE OF j;
 
 -- name: settled_tokens
--- The token that last settled each of these jobs. It distinguishes a repeated settle (`duplicate`) from a lost lease
--- (`lost`).
+-- The token that last settled each job: it tells a repeated settle (`duplicate`) from a lost lease (`lost`).
 SELECT id, settled_token FROM {t}jobs_live WHERE id {in:asked(id uuid)}
 UNION ALL
 SELECT id, settled_token FROM {t}jobs_finished WHERE id {in:asked(id uuid)};
 
 -- name: record_attempts
--- History of the attempts that did not succeed, taken from the rows before their leases are cleared. A job that was
--- never claimed has no attempt to record.
+-- Record the attempts that did not succeed, from the jobs' rows before their leases are cleared. A job that was never
+-- claimed has no attempt to record.
 INSERT INTO {t}attempts (
     job_id, attempt, outcome, worker, started_at, finished_at, error_code, error_message, traceback)
 SELECT j.id, j.attempt, ended.outcome, j.locked_by, j.locked_at, {now}, ended.error_code, ended.error_message,
@@ -108,7 +107,7 @@ ON CONFLICT (job_id, attempt) DO NOTHING;
 
 -- name: requeue
 -- Put jobs back: retryable after a failure, queued after a release. The caller has locked the rows with lock_held. The
--- next attempt starts without the lease, progress and result file of this one.
+-- next attempt starts without this attempt's lease, progress and result file.
 UPDATE {t}jobs_live
 SET state = back.state, ready = (back.delay <= 0), run_after = {after(back.delay)},
     releases = releases + back.released, losses = losses + back.lost, convictions = convictions + back.convicted,
@@ -124,15 +123,14 @@ FROM {rows:back(id uuid, state text, delay float, released int, lost int, convic
 WHERE {t}jobs_live.id = back.id;
 
 -- name: ending
--- The batches and keys that the end of these jobs changes. Read before the rows move.
+-- The batches and keys that change when these jobs end. Read before the rows move.
 SELECT id, CAST(batch_id AS text) AS batch_id, unique_mode
 FROM {t}jobs_live
 WHERE id {in:asked(id uuid)} AND (batch_id IS NOT NULL OR unique_mode IS NOT NULL);
 
 -- name: finish_copy
--- Copy jobs to jobs_finished with their final state. The caller has locked the rows, and removes them next. Only a
--- settle by the lease's holder sets settled_token: a worker whose lease was reclaimed must learn that it lost the
--- lease.
+-- Copy jobs to jobs_finished with their final state. The caller has locked the rows and removes them next. Only the
+-- lease's holder sets settled_token: a worker whose lease was reclaimed must get the answer `lost`.
 INSERT INTO {t}jobs_finished (
     id, {part:kept_columns}, {part:kept_at_the_end},
     state, releases, losses, convictions, settled_token, progress, result, error_code, error_message,

@@ -1,4 +1,4 @@
-"""The options of tasks as their workers registered them, for enqueues without the task's code."""
+"""The options of tasks as their workers registered them, for programs that enqueue without the task's code."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MOST_LISTED = 1_000
 
 
 class StoredTask(NamedTuple):
-    """A task, as a worker registered it."""
+    """A task as a worker registered it."""
 
     name: str
     options: dict[str, Any]  # those that differ from the defaults, in the JSON form of core/options.py
-    source_derived: bool  # a function derives the source from the arguments, which only the code can do
+    source_derived: bool  # a function of the task's code computes the source from the arguments
     arguments: dict[str, Any] | None = None  # JSON Schema of its arguments
     description: str | None = None
     updated_at: datetime | None = None
@@ -26,7 +26,7 @@ class StoredTask(NamedTuple):
 
 @operation(single=True, repeatable=True)
 def declare(tasks: Sequence[StoredTask]) -> Steps[None]:
-    """Write down the options of tasks. Where two workers have different ones, those of the last that started count."""
+    """Store the options of tasks. If workers disagree, the one that started last wins."""
     rows = [
         (
             task.name,
@@ -42,7 +42,7 @@ def declare(tasks: Sequence[StoredTask]) -> Steps[None]:
 
 @operation(read=True)
 def find(name: str) -> Steps[StoredTask | None]:
-    """The task of that name; None when no worker has registered one."""
+    """The task of that name. None if no worker has registered it."""
     rows = yield Call("find_task", name=name)
     return _task(rows[0]) if rows else None
 

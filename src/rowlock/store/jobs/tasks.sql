@@ -1,7 +1,7 @@
 -- The options of tasks, in the order of tasks.py.
 
 -- name: declare_tasks
--- Store the options of a starting worker's tasks. Rows that have not changed are not written.
+-- Store the options of a starting worker's tasks. Unchanged rows are not written.
 INSERT INTO {t}tasks (name, options, source_derived, arguments, description, updated_at)
 SELECT declared.name, declared.options, declared.source_derived = 1, declared.arguments, declared.description, {now}
 FROM {rows:declared(name text, options json, source_derived int, arguments json, description text)}
@@ -15,14 +15,14 @@ WHERE CAST({t}tasks.options AS text) <> CAST(excluded.options AS text)
    OR {t}tasks.description IS DISTINCT FROM excluded.description;
 
 -- name: find_task
--- One task, as a worker last registered it.
+-- One task as a worker last registered it.
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
        {time(updated_at)} AS updated_at
 FROM {t}tasks
 WHERE name = :name;
 
 -- name: list_tasks
--- The tasks that workers have registered, by name.
+-- All registered tasks, by name.
 SELECT name, CAST(options AS text) AS options, source_derived, CAST(arguments AS text) AS arguments, description,
        {time(updated_at)} AS updated_at
 FROM {t}tasks
@@ -30,5 +30,5 @@ ORDER BY name
 LIMIT :n;
 
 -- name: task_names
--- The tasks that workers have registered.
+-- The names of all registered tasks.
 SELECT name FROM {t}tasks ORDER BY name;

@@ -1,7 +1,7 @@
-"""How many jobs ended and how many attempts failed: in total, in each minute, and how long they waited and ran.
+"""Counters of ended jobs and failed attempts: totals, numbers per minute and hour, wait and run times.
 
-Triggers count in the transaction of each change, so the numbers agree with the rows after any crash.
-Workers and bridges sum up what was counted every few seconds; readers see both parts in one statement.
+Triggers count in the transaction of each change, so after any crash the numbers still agree with the rows. Every few
+seconds, workers and bridges sum up the new counts (tallies); readers add both parts in one statement.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from rowlock.store.engine.records import moment, record
 from rowlock.store.engine.store import Store
 from rowlock.store.read.counts import read_queues
 
-# Upper bounds of the buckets of wait and run times, in seconds. The triggers of the schema have the same ones.
+# Upper bounds of the buckets for wait and run times, in seconds. The triggers of the schema repeat them.
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 BUCKETS = len(BOUNDS) + 1  # the last one has no bound
 FAILURES = ("attempt.failed", "attempt.timed_out", "attempt.lost")
-AT_ONCE = 5_000  # rows that one `sum_up` moves
-MINUTE_SECONDS, HOUR_SECONDS = 26 * 3600.0, 35 * DAY  # how long the numbers of minutes and of hours are kept
+AT_ONCE = 5_000  # the most rows that one `sum_up` moves
+MINUTE_SECONDS, HOUR_SECONDS = 26 * 3600.0, 35 * DAY  # how long numbers per minute and per hour are kept
 MOST_SAMPLES = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What was ever counted for one queue and task."""
+    """A total for one queue and task since the beginning."""
 
     queue: str
     task: str
@@ -62,8 +62,8 @@ def _empty() -> list[int]:
 def by_time(
     since: datetime, queue: str | None = None, task: str | None = None, seconds: int = 60
 ) -> Steps[dict[datetime, dict[str, int]]]:
-    """For each minute (`seconds` is 60) or hour (3600) since a moment in which something was counted: how many of what.
-    What was counted just now is told by minutes in either case."""
+    """The counts of each minute (`seconds` is 60) or hour (3600) since a moment, without empty ones. The newest counts
+    have their minute in either case."""
     found: dict[datetime, dict[str, int]] = {}
     for row in (yield Call("ends_by_time", seconds=seconds, since=since, queue=queue, task=task)):
         found.setdefault(moment(row.at), {})[row.what] = int(row.number)
@@ -72,7 +72,7 @@ def by_time(
 
 @operation(read=True)
 def by_queue(since: datetime) -> Steps[dict[str, dict[datetime, dict[str, int]]]]:
-    """How many ends and failures each queue had, by minutes, since a moment."""
+    """The ends and failures of each queue per minute, since a moment."""
     found: dict[str, dict[datetime, dict[str, int]]] = {}
     for row in (yield Call("ends_by_queue", seconds=60, since=since)):
         found.setdefault(row.queue, {}).setdefault(moment(row.at), {})[row.what] = int(row.number)
@@ -83,8 +83,8 @@ def by_queue(since: datetime) -> Steps[dict[str, dict[datetime, dict[str, int]]]
 def heat(
     what: str, since: datetime, queue: str | None = None, task: str | None = None, seconds: int = 60
 ) -> Steps[dict[datetime, list[int]]]:
-    """For each minute or hour (see by_time) since a moment: in each bucket, how many attempts ran that long (`what` is
-    "run"), or how many jobs that succeeded had waited that long ("wait")."""
+    """For each minute or hour since a moment (see by_time), the number of attempts in each bucket of run times (`what`
+    is "run"), or of succeeded jobs in each bucket of wait times ("wait")."""
     found = defaultdict[datetime, list[int]](_empty)
     for row in (yield Call("buckets_by_time", what=what, seconds=seconds, since=since, queue=queue, task=task)):
         found[moment(row.at)][row.bucket] += int(row.number)
@@ -93,7 +93,7 @@ def heat(
 
 @operation(read=True)
 def spread(since: datetime) -> Steps[dict[str, tuple[list[int], list[int]]]]:
-    """For each queue, how long the jobs that succeeded since a moment ran and waited, in buckets."""
+    """For each queue, the run times and the wait times of jobs that succeeded since a moment, in buckets."""
     found: dict[str, tuple[list[int], list[int]]] = {}
     for row in (yield Call("spread_by_queue", seconds=60, since=since)):
         for counts, bucket in zip(
@@ -105,7 +105,7 @@ def spread(since: datetime) -> Steps[dict[str, tuple[list[int], list[int]]]]:
 
 
 def percentile(counts: Sequence[int], part: float) -> float | None:
-    """The seconds below which this part of the counted values lies, estimated within its bucket; None if empty."""
+    """A percentile of the counted seconds (`part` is 0 to 1), interpolated within its bucket. None without counts."""
     total = sum(counts)
     if not total:
         return None
@@ -124,14 +124,13 @@ def percentile(counts: Sequence[int], part: float) -> float | None:
 
 @operation(read=True)
 def waiting() -> Steps[bool]:
-    """Whether something was counted that is not summed up."""
+    """Whether there are counts that have not been summed up."""
     return bool((yield Call("any_tally")))
 
 
 @operation(repeatable=True)
 def sum_up() -> Steps[bool]:
-    """Add what triggers have counted to minutes, hours and totals; returns whether there may be more. If another
-    process is at it, nothing is done."""
+    """Add the triggers' counts to minutes, hours and totals, unless another process does. True: there may be more."""
     if (yield from dialect()).many_writers:
         return bool((yield Call("sum_up", n=AT_ONCE))[0].moved == AT_ONCE)
     yield Call("sum_up_rollups", seconds=60)
@@ -143,15 +142,15 @@ def sum_up() -> Steps[bool]:
 
 @operation(repeatable=True)
 def forget() -> Steps[None]:
-    """Forget old minutes, hours and samples. The totals stay."""
+    """Delete old minutes, hours and samples. The totals stay."""
     yield Call("forget_rollups", seconds=60, ago=-MINUTE_SECONDS)
     yield Call("forget_rollups", seconds=3600, ago=-HOUR_SECONDS)
     yield Call("forget_samples", ago=-HOUR_SECONDS)
 
 
 async def sample(store: Store) -> bool:
-    """Write down how long the queues are, once a minute; False if another process has done so in this minute. Counting
-    takes up to 0.2 s, so it is not part of a transaction that writes: on SQLite, others would wait for it."""
+    """Store the lengths of the queues, once a minute. False if another process has done so in this minute. Counting
+    takes up to 0.2 s, so it is not part of a writing transaction, for which other writers on SQLite would wait."""
     if not await store.run(_begin_sample()):
         return False
     rows = [
@@ -176,8 +175,8 @@ def _write_samples(rows: Sequence[tuple[str, int, int, int, float | None]]) -> S
 
 @operation(read=True)
 def samples(since: datetime, queue: str | None = None, seconds: int = 60) -> Steps[Mapping[str, list[QueueSample]]]:
-    """How long the queues were in each minute (`seconds` is 60), or at most in each hour (3600), by queue and in the
-    order of time. If they are too many, the oldest are left out."""
+    """The length of each queue in each minute (`seconds` is 60), or its maximum in each hour (3600), in order of time.
+    If there are too many samples, the oldest are left out."""
     statement = "samples" if seconds == 60 else "samples_by_hour"
     found: dict[str, list[QueueSample]] = {}
     for row in reversed((yield Call(statement, since=since, queue=queue, n=MOST_SAMPLES))):

@@ -1,8 +1,8 @@
--- Counts of ends and failures, in the order of store/read/counters.py. Counts that are not yet summed up are in `tallies`. Every
--- reader adds them in one statement, so that no row is missed or counted twice while a worker sums up.
+-- Counts of ends and failures, in the order of store/read/counters.py. New counts are in `tallies` until a worker sums
+-- them up. Every reader adds both in one statement, so that no row is missed or counted twice meanwhile.
 
 -- name: totals
--- All that was ever counted.
+-- All counts since the beginning.
 SELECT queue, task, what, sum(number) AS number
 FROM (
     SELECT queue, task, what, number FROM {t}counters
@@ -12,8 +12,8 @@ GROUP BY queue, task, what
 ORDER BY queue, task, what;
 
 -- part: counted
--- What was counted since :since, of one queue or task if it is given, by minutes or by hours. What isn't summed up yet has
--- its minute in either case.
+-- Counts since :since, by minutes or hours, of one queue or task if it is given. Counts that have not been summed up
+-- have their minute in either case.
 FROM (
     SELECT r.at, r.queue, r.task, r.what, r.run_bucket, r.wait_bucket, r.number FROM {t}rollups r
     WHERE r.seconds = :seconds AND r.at >= :since
@@ -24,20 +24,20 @@ WHERE CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
   AND CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE task = :task END
 
 -- name: ends_by_queue
--- For each minute or hour since :since and each queue: how many ended in which way.
+-- For each minute or hour since :since and each queue, the number of each kind of end.
 SELECT {time(counted.at)} AS at, queue, what, sum(number) AS number
 {part:counted}
 GROUP BY counted.at, queue, what;
 
 -- name: ends_by_time
--- For each minute or hour since :since: how many ended in which way.
+-- For each minute or hour since :since, the number of each kind of end.
 SELECT {time(counted.at)} AS at, what, sum(number) AS number
 {part:counted}
 GROUP BY counted.at, what;
 
 -- name: buckets_by_time
--- For each minute or hour since :since: how many attempts ran for how long, or (:what is 'wait') how many jobs waited for
--- how long. Only a success has a bucket of waiting.
+-- For each minute or hour since :since, the number of attempts in each bucket of run times, or (if :what is 'wait') of
+-- jobs in each bucket of wait times. Only successes have a bucket of wait times.
 SELECT {time(found.at)} AS at, bucket, sum(number) AS number
 FROM (
     SELECT counted.at, CASE :what WHEN 'wait' THEN wait_bucket ELSE run_bucket END AS bucket, number
@@ -46,17 +46,18 @@ WHERE bucket >= 0
 GROUP BY found.at, bucket;
 
 -- name: spread_by_queue
--- For each queue since :since: how many successes ran and waited for how long.
+-- For each queue since :since, the number of successes in each pair of buckets of run and wait times.
 SELECT queue, run_bucket, wait_bucket, sum(number) AS number
 {part:counted} AND what = 'succeeded'
 GROUP BY queue, run_bucket, wait_bucket;
 
 -- name: any_tally
--- Whether there is something to sum up.
+-- Whether there are tallies to sum up.
 SELECT 1 AS found FROM {t}tallies LIMIT 1;
 
 -- name: sum_up [postgres]
--- Move up to :n tallies into the minutes, the hours and the totals; functions/claim.sql has the function, for SQL workers as well.
+-- Move up to :n tallies into the minutes, the hours and the totals. The function is in functions/claim.sql, because SQL
+-- workers call it as well.
 SELECT rowlock._sum_up(:n) AS moved;
 
 -- name: sum_up_rollups [sqlite]
@@ -71,7 +72,7 @@ SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_
     wait_seconds = wait_seconds + excluded.wait_seconds;
 
 -- name: sum_up_totals [sqlite]
--- Add them to the totals.
+-- Add the tallies to the totals.
 INSERT INTO rowlock_counters
 SELECT queue, task, what, run_bucket, wait_bucket, sum(number), sum(run_seconds), sum(wait_seconds)
 FROM rowlock_tallies WHERE TRUE
@@ -81,15 +82,15 @@ SET number = number + excluded.number, run_seconds = run_seconds + excluded.run_
     wait_seconds = wait_seconds + excluded.wait_seconds;
 
 -- name: sum_up_remove [sqlite]
--- They are summed up.
+-- Delete the tallies, which have been summed up.
 DELETE FROM rowlock_tallies;
 
 -- name: forget_rollups
--- Minutes (:seconds is 60) or hours (3600) that began more than -:ago seconds ago.
+-- Delete minutes (:seconds is 60) or hours (3600) that began more than -:ago seconds ago.
 DELETE FROM {t}rollups WHERE seconds = :seconds AND at < {after(:ago)};
 
 -- name: begin_sample
--- The row of the process that samples the queues in this minute; none if another one has.
+-- Reserve this minute's sample for the calling process. Returns no row if another process has it.
 INSERT INTO {t}queue_samples (at, queue, ready, waiting, running)
 SELECT {minute({now})}, '', 0, 0, 0
 WHERE TRUE
@@ -97,7 +98,7 @@ ON CONFLICT (at, queue) DO NOTHING
 RETURNING 1 AS mine;
 
 -- name: write_samples
--- How long each queue is in this minute.
+-- Store the length of each queue in this minute.
 INSERT INTO {t}queue_samples (at, queue, ready, waiting, running, oldest_seconds)
 SELECT {minute({now})}, s.queue, s.ready, s.waiting, s.running, s.oldest
 FROM {rows:s(queue text, ready int, waiting int, running int, oldest float)}
@@ -111,14 +112,14 @@ WHERE at >= :since AND queue <> ''
   AND CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE queue = :queue END
 
 -- name: samples
--- How long the queues were in each minute, the newest :n.
+-- The length of each queue in each minute: the newest :n samples.
 SELECT {time(at)} AS at, queue, ready, waiting, running, oldest_seconds
 {part:sampled}
 ORDER BY {t}queue_samples.at DESC
 LIMIT :n;
 
 -- name: samples_by_hour
--- How long the queues were at most in each hour, the newest :n.
+-- The maximum length of each queue in each hour: the newest :n.
 SELECT {time(hours.at)} AS at, queue, ready, waiting, running, oldest_seconds
 FROM (
     SELECT {hour(at)} AS at, queue, max(ready) AS ready, max(waiting) AS waiting, max(running) AS running,
@@ -129,5 +130,5 @@ ORDER BY hours.at DESC
 LIMIT :n;
 
 -- name: forget_samples
--- Samples that were taken more than -:ago seconds ago.
+-- Delete samples that were taken more than -:ago seconds ago.
 DELETE FROM {t}queue_samples WHERE at < {after(:ago)};

@@ -14,15 +14,15 @@ from rowlock.store.read.search import COUNT_LIMIT
 from rowlock.store.upkeep import bad_rows
 from rowlock.store.upkeep.bad_rows import Aside
 
-LANES = 5_000  # most (queue, task, priority) combinations with ready jobs that are read
-LOOKS = 20_000  # most waiting rows that are counted
+LANES = 5_000  # the most (queue, task, priority) combinations with ready jobs that are read
+LOOKS = 20_000  # the most waiting rows that are counted
 LATELY_SECONDS = 300.0  # "recently" for finished jobs
 ASIDE_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """The counts of one queue. `waiting` are the `queued` and `retryable` jobs whose `run_after` is in the future."""
+    """The counts of one queue. `waiting` is the number of unfinished jobs whose `run_after` is in the future."""
 
     name: str
     queued: int
@@ -35,7 +35,7 @@ class QueueStats:
 
     @property
     def ready(self) -> int:
-        """Jobs that could start now, also those that were published to Redis and wait for a worker there."""
+        """Jobs that could start now, including those that were published to Redis and wait for a worker there."""
         return self.queued + self.retryable - self.waiting
 
 
@@ -49,8 +49,8 @@ class FinishedStats:
 
 @dataclass(frozen=True, slots=True)
 class LiveQueues:
-    """Queues with their unfinished jobs, and the workers that are alive. Numbers that are not exact are lower bounds.
-    In a lane with very many ready jobs, only the first ones are checked for being `retryable`."""
+    """Queues with their unfinished jobs, and live workers. If not `exact`, the numbers are lower bounds. In a lane with
+    very many ready jobs, only the first ones are checked for retries."""
 
     queues: tuple[QueueStats, ...]
     exact: bool
@@ -60,7 +60,7 @@ class LiveQueues:
 
 @dataclass(frozen=True, slots=True)
 class Stats(LiveQueues):
-    """Queues, workers and recently finished jobs. Numbers that are not exact are lower bounds."""
+    """Queues, workers and recently finished jobs. If not `exact`, the numbers are lower bounds."""
 
     finished: Mapping[State, FinishedStats]  # in the last LATELY_SECONDS
     finished_tasks: Mapping[str, Mapping[State, FinishedStats]]  # `finished` of each task
@@ -69,30 +69,30 @@ class Stats(LiveQueues):
 
 
 class UnknownTask(NamedTuple):
-    """Waiting jobs that no live worker can take: none serves their queue, or none has their task."""
+    """Waiting jobs that no live worker can take, because none serves their queue, or none has their task."""
 
     queue: str
     task: str
-    waiting: int  # at most COUNT_LIMIT are counted
+    waiting: int  # counted up to COUNT_LIMIT
 
 
 class Lanes(NamedTuple):
-    """What all counts begin with. A lane is a queue and a task."""
+    """The rows that all counts start from. A lane is a queue and a task."""
 
-    workers: list[Row]  # that are alive
+    workers: list[Row]  # the live ones
     heads: list[Row]  # the first ready job of each queue, task and priority
-    waiting: list[Row]  # how many jobs of each lane and state wait for their time
+    waiting: list[Row]  # the number of delayed jobs of each lane and state
 
 
 def lanes() -> Steps[Lanes]:
-    """Workers that are alive, and lanes with jobs."""
+    """Live workers, and lanes with jobs."""
     workers, heads = (yield Call("live_workers")), (yield Call("lane_heads", n=LANES))
     return Lanes(workers, heads, (yield Call("waiting_lanes", n=LOOKS)))
 
 
 def live_queues(found: Lanes, paused: Collection[str], *, retries: bool = True) -> Steps[LiveQueues]:
-    """Count the jobs of each queue that has unfinished jobs, has a worker or is paused. To find `retries`, rows are
-    read; without them, ready retries count as queued, which takes a tenth of the time on SQLite."""
+    """Count the jobs of each queue that has unfinished jobs, has a worker or is paused. Recognizing `retries` means
+    reading their rows; without it, ready retries count as queued, which is ten times as fast on SQLite."""
     counted, oldest, longest = Counter[tuple[str, str]](), dict[str, float](), dict[str, float]()
     ready = sorted({(head.queue, head.task) for head in found.heads})
     each = max(100, min(COUNT_LIMIT, LOOKS // 2 // max(len(ready), 1)))
@@ -100,7 +100,7 @@ def live_queues(found: Lanes, paused: Collection[str], *, retries: bool = True) 
     for lane in sizes:
         counted[lane.queue, "queued"] += lane.ready - lane.retries
         counted[lane.queue, "retryable"] += lane.retries
-    for lane in [*sizes, *found.heads]:  # `heads` has each priority: jobs of a low priority may have waited longest
+    for lane in [*sizes, *found.heads]:  # `heads` has every priority: low-priority jobs may have waited longest
         oldest[lane.queue] = max(oldest.get(lane.queue, 0.0), float(lane.age or 0.0))
     for lane in found.waiting:
         counted[lane.queue, lane.state] += lane.number
@@ -108,7 +108,7 @@ def live_queues(found: Lanes, paused: Collection[str], *, retries: bool = True) 
     for lane in (yield Call("running_lanes")):
         counted[lane.queue, "queued" if lane.unread else "running"] += lane.number
         if not lane.unread:
-            longest[lane.queue] = float(lane.longest or 0.0)  # None: another program wrote the row without times
+            longest[lane.queue] = float(lane.longest or 0.0)  # None if another program wrote the row without times
     served = {name for row in found.workers for name in names(row.queues) or ()}
     return LiveQueues(
         queues=tuple(
@@ -133,8 +133,7 @@ def live_queues(found: Lanes, paused: Collection[str], *, retries: bool = True) 
 
 
 def unknown(found: Lanes) -> Steps[tuple[UnknownTask, ...]]:
-    """Lanes with waiting jobs that no live worker can take. Of the jobs that wait for their time, which have no index
-    by task, only those that are due first are seen."""
+    """Lanes with waiting jobs that no live worker can take. Of delayed jobs, only those that are due first count."""
     known = served_tasks(found.workers)
     counted = Counter[tuple[str, str]]()
     ready = sorted({(head.queue, head.task) for head in found.heads} - known)
@@ -147,7 +146,7 @@ def unknown(found: Lanes) -> Steps[tuple[UnknownTask, ...]]:
 
 
 def served_tasks(workers: Sequence[Row]) -> set[tuple[str, str]]:
-    """The (queue, task) pairs of which these workers take jobs."""
+    """The (queue, task) pairs whose jobs these workers take."""
     return {(queue, task) for row in workers for queue in names(row.queues) or () for task in names(row.tasks) or ()}
 
 
@@ -159,15 +158,15 @@ def unknown_tasks() -> Steps[tuple[UnknownTask, ...]]:
 
 @operation(read=True)
 def read_queues(*, retries: bool = True) -> Steps[LiveQueues]:
-    """Queues that have unfinished jobs, have a worker or are paused, at a cost that does not grow with the tables."""
+    """Queues that have unfinished jobs, have a worker or are paused, at a cost that doesn't grow with the tables."""
     paused = {row.name for row in (yield Call("paused_queues"))}
     return (yield from live_queues((yield from lanes()), paused, retries=retries))
 
 
 @operation(read=True)
 def read_stats(live: LiveQueues | None = None) -> Steps[Stats]:
-    """Statistics of queues, workers and recently finished jobs, at a cost that does not grow with the tables. Queues
-    and workers are not read again if the caller has them."""
+    """Statistics of queues, workers and recently finished jobs, at a cost that doesn't grow with the tables. A caller
+    that has read the queues and workers already passes them as `live`."""
     live = live or (yield from read_queues().start())
     lately = yield Call("finished_lately", ago=-LATELY_SECONDS, n=COUNT_LIMIT)
     tasks = sorted({row.task for row in lately})
@@ -181,7 +180,7 @@ def read_stats(live: LiveQueues | None = None) -> Steps[Stats]:
 
 
 def _finished(rows: Sequence[Row]) -> dict[State, FinishedStats]:
-    """The rows of `finished_lately`, summed up by state."""
+    """Sum up the rows of `finished_lately` by state."""
     found: dict[State, FinishedStats] = {}
     for state in sorted({row.state for row in rows}):
         of_state = [row for row in rows if row.state == state]

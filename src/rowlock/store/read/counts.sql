@@ -1,12 +1,12 @@
 -- Statistics of queues, workers and recently finished jobs, in the order of store/read/counts.py.
 
 -- name: live_workers
--- The workers believed alive: what they serve, and how much of it at a time.
+-- Live workers with their queues, tasks and slots.
 SELECT id, queues, tasks, pool_size, running FROM {t}workers WHERE expires_at > {now} ORDER BY id;
 
 -- part: ready_lanes
--- The first ready job of each (queue, task, priority), as `plain` without a source and as `sourced` with one. Loose scans
--- of the two claim indexes, a few probes for each, whatever the number of jobs.
+-- The first ready job of each (queue, task, priority): `plain` without a source, `sourced` with one. Loose scans of the
+-- two claim indexes, with a few probes for each combination, whatever the number of jobs.
 plain (queue, task, priority, run_after) AS (
     SELECT queue, task, priority, run_after FROM (
         SELECT j.queue, j.task, j.priority, j.run_after
@@ -20,8 +20,8 @@ plain (queue, task, priority, run_after) AS (
     JOIN {t}jobs_live j ON j.id = (
         SELECT n.id
         FROM {t}jobs_live n
-        -- Past the last possible id, because SQLite walks over the rows that equal a shorter key (210 heads in a
-        -- million rows: 2 ms; 130 ms with the shorter key, 2.3 s without {computed} as well).
+        -- The key includes the last possible id, because SQLite walks over all rows that equal a shorter key: 210 heads
+        -- in a million rows take 2 ms, with a shorter key 130 ms, and without {computed} as well 2.3 s.
         WHERE n.ready AND n.source IS NULL
           AND (n.queue, n.task, n.priority, n.id)
               > ({computed(h.queue)}, {computed(h.task)}, {computed(h.priority)}, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
@@ -37,7 +37,7 @@ plain (queue, task, priority, run_after) AS (
     UNION ALL
     SELECT j.queue, j.task, j.priority, j.run_after
     FROM sourced h
-    -- The next priority of the task, else the next task of the queue, else the next queue.
+    -- The task's next priority, else the queue's next task, else the next queue.
     JOIN {t}jobs_live j ON j.id = coalesce(
         (SELECT n.id FROM {t}jobs_live n
          WHERE n.ready AND n.source IS NOT NULL
@@ -52,17 +52,16 @@ plain (queue, task, priority, run_after) AS (
 )
 
 -- name: lane_heads
--- For each (queue, task, priority) with ready jobs, without and with a source: how long its first one has been
--- claimable.
+-- For each (queue, task, priority) with ready jobs, without and with a source: how long the first job has been ready.
 WITH RECURSIVE {part:ready_lanes}
 SELECT queue, task, -{seconds_until(run_after)} AS age FROM (
     SELECT * FROM plain UNION ALL SELECT * FROM sourced) heads
 LIMIT :n;
 
 -- name: lane_sizes
--- For each lane: how many jobs are ready, up to :n; and of its first :looks, how many are retries and the longest time one
--- has been claimable; each without and with a source. The first is read off the index, the others need the rows. ORDER BY
--- keeps it on the claim indexes: LIMIT alone may turn into a scan of the table.
+-- For each lane, without and with a source: the number of ready jobs, up to :n; and among the first :looks of them, the
+-- number of retries and the longest time since one became ready. The index alone gives the first number; the others
+-- need the rows. ORDER BY keeps the plan on the claim indexes: LIMIT alone may be planned as a scan of the table.
 SELECT lane.queue, lane.task,
        (SELECT count(*) FROM (
             SELECT 1 FROM {t}jobs_live j
@@ -96,7 +95,7 @@ SELECT lane.queue, lane.task,
 FROM {rows:lane(queue text, task text)};
 
 -- name: waiting_lanes
--- What waits for its time, among the :n that are due first.
+-- Delayed jobs by lane and state, among the :n that are due first.
 SELECT queue, task, state, count(*) AS number
 FROM (
     SELECT j.queue, j.task, j.state
@@ -107,15 +106,15 @@ FROM (
 GROUP BY queue, task, state;
 
 -- name: running_lanes
--- Running jobs of each queue, and for how long the longest has run. They are never more than there are slots. Apart, those
--- that wait in a Redis stream.
+-- The number of running jobs of each queue, and how long the longest has been running. There are never more than slots.
+-- Jobs that wait in a Redis stream are counted separately.
 SELECT queue, {part:unread} AS unread, count(*) AS number, -{seconds_until(min(locked_at))} AS longest
 FROM {t}jobs_live j
 WHERE state = 'running' GROUP BY queue, {part:unread};
 
 -- name: finished_lately
--- Jobs that finished in the last -:ago seconds, by state and task, and how many of them ran for how long together, among
--- the :n newest of each state: the dead and cancelled ones by id, which has an index.
+-- Jobs that finished in the last -:ago seconds, by state and task: their number, how many of them ran, and their total
+-- run time. Only among the :n newest jobs of each state; dead and cancelled ones by id, which has an index.
 SELECT state, task, count(*) AS number, count(started_at) FILTER (WHERE state <> 'cancelled') AS ran,
        sum({seconds_until(finished_at)} - {seconds_until(started_at)}) FILTER (WHERE state <> 'cancelled') AS seconds
 FROM (

@@ -1,4 +1,4 @@
-"""Why is this job not running, and what does it wait for? Answered from the rows and rules of the claim."""
+"""Explain why a job is not running and what it is waiting for, from the rows and by the rules of the claim."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from rowlock.store.sources.claim import gate_of
 from rowlock.store.upkeep import bad_rows
 
 JOBS_NAMED = 10
-PLACES = 1_000  # places in line that are counted exactly
-BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that only an operator may be able to end
-# A batch's state in the words of jobs, which an Explanation has.
+PLACES = 1_000  # up to this place in line, jobs ahead are counted exactly
+BY_HAND = {"paused", "stopped", "breaker", "unserved", "unknown"}  # reasons that may need an operator
+# An Explanation has the state of a job, so a batch's state is translated.
 BATCH_STATES = {
     "queued": State.QUEUED,
     "running": State.RUNNING,
@@ -34,8 +34,8 @@ BATCH_STATES = {
 }
 
 
-class HeldUp(NamedTuple):
-    """What is in a job's way."""
+class Obstacle(NamedTuple):
+    """Why a job can't start now."""
 
     reason: str
     text: str
@@ -43,8 +43,8 @@ class HeldUp(NamedTuple):
     busy_with: tuple[str, ...] = ()
 
 
-def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
-    """What keeps jobs of a source from starting now; None when nothing does."""
+def obstacle_of_source(source: str, now: datetime) -> Steps[Obstacle | None]:
+    """The reason why jobs of a source can't start now; None if they can."""
     rows = yield Call("read_gates", named=[(source,)])
     gate = gate_of(rows[0][2:])
     admission = admit(gate)
@@ -61,45 +61,45 @@ def held_up_by_source(source: str, now: datetime) -> Steps[HeldUp | None]:
         )
     if admission.why in ("disabled", "paused", "breaker"):
         pauses = yield Call("pauses", source=source, class_name=source_class)
-        return _paused(source, pauses, broken=gate.opened) if pauses else None  # over since the first look
+        return _paused(source, pauses, broken=gate.opened) if pauses else None  # it has ended since the gate was read
     return _closed(source, gate, admission, now)
 
 
-def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> HeldUp:
+def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> Obstacle:
     named = ", ".join(f"{row.id} on {row.locked_by}" for row in rows[:3])
     more = f" and {running - 3} more" if running > 3 else ""
-    text = f"{who} runs {running} of {limit} jobs that it may" + (f": {named}{more}." if rows else ".")
-    return HeldUp("saturated", text, busy_with=tuple(row.id for row in rows))
+    text = f"{who} runs {running} of {limit} allowed jobs" + (f": {named}{more}." if rows else ".")
+    return Obstacle("saturated", text, busy_with=tuple(row.id for row in rows))
 
 
-def _paused(source: str, pauses: list[Row], *, broken: bool) -> HeldUp:
-    """Every pause that must end: the source's own, by its breaker or not, and that of its class."""
+def _paused(source: str, pauses: list[Row], *, broken: bool) -> Obstacle:
+    """All pauses that must end: the source's own, made by its breaker or an operator, and its class's."""
     reason, texts, ends = "stopped", list[str](), list[datetime]()
     for row in pauses:
         who, what = f"The class {row.name!r} of its source {source!r}", "is paused"
         if row.name == source:
             who = f"Its source {source!r}"
             if broken and row.enabled:
-                reason, what = "breaker", "failed too often and is left alone"
-        if row.enabled:  # else it has no end unless it is resumed
+                reason, what = "breaker", "failed too often, and its breaker is open"
+        if row.enabled:  # otherwise it lasts until somebody resumes it
             ends.append(moment(row.until))
             what += f" until {when(ends[-1])}"
-        texts.append(f"{who} {what}; `rowlock sources resume {row.name}` opens it now.")
-    return HeldUp(reason, " ".join(texts), max(ends) if len(ends) == len(pauses) else None)
+        texts.append(f"{who} {what}; `rowlock sources resume {row.name}` ends that now.")
+    return Obstacle(reason, " ".join(texts), max(ends) if len(ends) == len(pauses) else None)
 
 
-def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> HeldUp:
-    """Open, but with no token left, or tried out by another job."""
+def _closed(source: str, gate: Gate, admission: Admission, now: datetime) -> Obstacle:
+    """The source is not paused, but its bucket is empty, or another job is its probe."""
     if admission.why == "probe":
-        return HeldUp("probe", f"Its source {source!r} is tried out by one job; if that succeeds, all go on.")
-    # A row that another program wrote may make it wait for ever.
+        return Obstacle("probe", f"One job is trying out its source {source!r}; if that succeeds, all jobs can start.")
+    # A row that another program wrote may have a wait beyond Python's calendar.
     until = now + timedelta(seconds=min(admission.wait or 0.0, (LATEST - now).total_seconds()))
-    rate = f"Its source {source!r} gives {show_rate(gate.rate or 0.0)}"
+    rate = f"Its source {source!r} is limited to {show_rate(gate.rate or 0.0)}"
     if gate.ahead:
-        return HeldUp(
-            "rate", f"{rate}; its bucket is of a clock that was ahead: a worker puts it right within a minute."
+        return Obstacle(
+            "rate", f"{rate}; a clock that was ahead wrote its token bucket, which a worker corrects within a minute."
         )
-    return HeldUp("rate", f"{rate}; the next token comes at {when(until)}.", until)
+    return Obstacle("rate", f"{rate}; the next token comes at {when(until)}.", until)
 
 
 def when(at: datetime) -> str:
@@ -113,43 +113,43 @@ class Explanation:
     `reason` is one of:
 
     finished    it has its final state
-    running     a worker has it
+    running     a worker is running it
     published   its request is in a Redis stream, and no worker has answered it
-    cancelling  a worker has it and was asked to stop
+    cancelling  a worker is running it and was asked to stop
     lost        its worker has stopped sending heartbeats; the next sweep takes the job back
-    expired     its latest start has passed; the next sweep cancels it
-    time        it waits for its time
+    expired     it did not start before its `expires_at`; the next sweep cancels it
+    time        it is scheduled for a later time
     paused      its queue is paused
     saturated   its source, or the source's class, runs as many jobs as its limit allows
-    rate        its source has no token left
-    breaker     its source failed too often and is left alone
-    probe       its source is tried out by another job
+    rate        its source's token bucket is empty
+    breaker     its source failed too often, and its breaker is open
+    probe       another job is trying out its source
     stopped     its source is paused or disabled
     unserved    no live worker serves its queue
     unknown     no live worker of its queue knows its task
     line        other ready jobs come first, or take turns with it
-    next        none comes first: it waits for a free slot
-    aside       something failed for it that would fail again; its row must be mended
-    batch       (of a batch's id) the batch waits for its jobs
+    next        it comes first and waits for a free slot
+    aside       an operation on it failed and would fail again; its row must be repaired
+    batch       (for the id of a batch) the batch waits for its jobs
     """
 
     job_id: str
     state: State
     reason: str
     text: str
-    also: tuple[str, ...] = ()  # reasons that would hold it back if the first were gone
-    waits_until: datetime | None = None  # its time, or the end of its lease
+    also: tuple[str, ...] = ()  # further reasons, which would remain if the first one ended
+    waits_until: datetime | None = None  # its start time, or the end of its lease
     place: int | None = None  # how many ready jobs come first
-    place_exact: bool = True  # False: jobs of sources come in turns, so more may come first, or fewer
+    place_exact: bool = True  # False: jobs of sources take turns, so more or fewer may come first
     held_by: str | None = None
-    busy_with: tuple[str, ...] = ()  # the jobs that take up its source
+    busy_with: tuple[str, ...] = ()  # the running jobs that fill up its source
     held_since: datetime | None = None
-    error: str | None = None  # what went wrong last
+    error: str | None = None  # the last error
 
 
 @operation(read=True)
 def explain(job_id: str) -> Steps[Explanation | None]:
-    """Why a job is not running, and what it waits for; None when there is no such job."""
+    """Explain why a job is not running and what it is waiting for. None if there is no such job or batch."""
     known = valid_id(job_id)
     rows = (yield Call("read_job", job_id=known)) if known else []
     if not rows:
@@ -157,8 +157,8 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     job = job_of(rows[0])
     if job.final:
         return _finished(job)
-    if (left_alone := (yield from bad_rows.found(job.id))) is not None:
-        return _set_aside(job, left_alone)
+    if (aside := (yield from bad_rows.found(job.id))) is not None:
+        return _set_aside(job, aside)
     now = yield from clock.now().start()
     if job.state is State.QUEUED and job.locked_by is not None:
         return _published(job)
@@ -168,17 +168,22 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     serving = [row for row in (yield Call("live_workers")) if job.queue in (names(row.queues) or ())]
     knowing = [row for row in serving if job.task in (names(row.tasks) or ())]
     if job.run_after > now and (yield Call("is_ready", job_id=job.id)):
-        job = replace(job, run_after=now)  # a clock that was ahead has made it claimable, and it stays so
-    found = [*_too_early_or_late(job, now), *_nobody(job, [moment(row.paused_at) for row in paused], serving, knowing)]
-    held_up = (yield from held_up_by_source(job.source, now)) if job.source is not None else None
+        job = replace(job, run_after=now)  # a clock that was ahead made it claimable, and it remains claimable
+    found = [
+        *_too_early_or_late(job, now),
+        *_unavailable(job, [moment(row.paused_at) for row in paused], serving, knowing),
+    ]
+    obstacle = (yield from obstacle_of_source(job.source, now)) if job.source is not None else None
     if found:
         reason, text = found[0]
-        others = [*found[1:], *([(held_up.reason, held_up.text)] if held_up else [])]
+        others = [*found[1:], *([(obstacle.reason, obstacle.text)] if obstacle else [])]
         also = tuple(other for other, _ in others)
         text = " ".join([text, *(more for other, more in others if other in BY_HAND)])
-        return _said(job, reason, text, also=also, waits_until=job.run_after if job.run_after > now else None)
-    if held_up is not None:
-        return _said(job, held_up.reason, held_up.text, waits_until=held_up.until, busy_with=held_up.busy_with)
+        return _explanation(job, reason, text, also=also, waits_until=job.run_after if job.run_after > now else None)
+    if obstacle is not None:
+        return _explanation(
+            job, obstacle.reason, obstacle.text, waits_until=obstacle.until, busy_with=obstacle.busy_with
+        )
     served = served_tasks(knowing)
     place = {"lane": sorted(served), "priority": job.priority, "id": job.id, "n": PLACES + 1}
     line = Call("line", **place) if job.source is None else Call("line_of_source", source=job.source, **place)
@@ -186,19 +191,19 @@ def explain(job_id: str) -> Steps[Explanation | None]:
     return _in_line(job, knowing, int(ahead.same_line), int(ahead.other_lines), bool(ahead.turns))
 
 
-def _said(job: Job, reason: str, text: str, **more: Any) -> Explanation:
-    """An explanation with what went wrong in the job's last attempt."""
+def _explanation(job: Job, reason: str, text: str, **more: Any) -> Explanation:
+    """An explanation that includes the error of the job's last attempt."""
     return Explanation(job.id, job.state, reason, text, **{"error": _error(job), **more})
 
 
 def _published(job: Job) -> Explanation:
     since = f" since {job.locked_at.isoformat(timespec='seconds')}" if job.locked_at else ""
-    text = f"Its request is in the stream job.requests{since}, and no worker has answered it."
-    return _said(job, "published", text, held_since=job.locked_at)
+    text = f"Its request is in the stream job.requests{since}, and no worker has answered yet."
+    return _explanation(job, "published", text, held_since=job.locked_at)
 
 
 def explain_batch(batch_id: str) -> Steps[Explanation | None]:
-    """What a batch, and so its `on_end`, waits for."""
+    """Explain what a batch, and so its `on_end`, is waiting for."""
     rows = yield Call("read_batch", batch_id=batch_id)
     if not rows:
         return None
@@ -208,8 +213,8 @@ def explain_batch(batch_id: str) -> Steps[Explanation | None]:
         was = "was cancelled" if batch.state == "cancelled" else batch.state
         text = f"Batch {batch.name!r} {was} at {when(batch.finished_at or batch.created_at)}: {_ends(batch)}."
         return Explanation(batch.id, BATCH_STATES[batch.state], "finished", text, error=batch.last_error)
-    are = f"{_many(left, 'job')} of {batch.total} {'is' if left == 1 else 'are'} not final"
-    parts = [are if left else "all of its jobs are final"]
+    unfinished = f"{left} of {_many(batch.total, 'job')} {'has' if left == 1 else 'have'} not finished"
+    parts = [unfinished if left else "all of its jobs have finished"]
     if not batch.sealed:
         parts.append("more may be added until it is sealed")
     text = f"Batch {batch.name!r} is {batch.state}: {'; '.join(parts)}."
@@ -217,19 +222,19 @@ def explain_batch(batch_id: str) -> Steps[Explanation | None]:
 
 
 def _ends(batch: BatchRow) -> str:
-    """How the jobs of a batch ended, with a count for each final state that occurs."""
+    """The number of a batch's jobs, and how many of them ended in each way."""
     ways = ("succeeded", "dead", "cancelled", "expired")
     counted = [f"{number} {way}" for way in ways if (number := getattr(batch, way))]
     return f"of {_many(batch.total, 'job')} {', '.join(counted)}" if counted else "it had no jobs"
 
 
-def _set_aside(job: Job, aside_: bad_rows.Aside) -> Explanation:
-    again = f"it is tried again at {when(aside_.again_at)}" if aside_.again_at else "it is not tried again by itself"
+def _set_aside(job: Job, aside: bad_rows.Aside) -> Explanation:
+    again = f"else it is tried again at {when(aside.again_at)}" if aside.again_at else "else it is not tried again"
     text = (
-        f"It is set aside since {when(aside_.since)}, because {aside_.doing} failed for it: {aside_.error}."
-        f" Mend its row, then delete its row in set_aside; {again}."
+        f"It has been set aside since {when(aside.since)}, because {aside.doing} failed for it: {aside.error}."
+        f" Repair its row, then delete its row in set_aside; {again}."
     )
-    return _said(job, "aside", text, waits_until=aside_.again_at, error=aside_.error)
+    return _explanation(job, "aside", text, waits_until=aside.again_at, error=aside.error)
 
 
 def _finished(job: Job) -> Explanation:
@@ -237,46 +242,46 @@ def _finished(job: Job) -> Explanation:
     because = f": {error}" if (error := _error(job)) else ""
     text = {
         State.SUCCEEDED: f"It succeeded at {at}.",
-        State.DEAD: f"It died at {at} in attempt {job.attempt}{because}; a retry puts it back.",
-        State.CANCELLED: f"It was cancelled at {at}{because}; a retry puts it back.",
+        State.DEAD: f"It died at {at} in attempt {job.attempt}{because}; a retry would run it again.",
+        State.CANCELLED: f"It was cancelled at {at}{because}; a retry would run it again.",
     }[job.state]
-    return _said(job, "finished", text)
+    return _explanation(job, "finished", text)
 
 
 def _running(job: Job, now: datetime) -> Explanation:
     since, until = job.locked_at or now, job.lease_expires_at or now
-    has_it = f"Worker {job.locked_by} has run attempt {job.attempt} since {when(since)}"
+    runs = f"Worker {job.locked_by} has been running attempt {job.attempt} since {when(since)}"
     if until < now:
         reason = "lost"
-        text = f"{has_it} but beats no more: its lease ran out at {when(until)} and the next sweep ends it."
+        text = f"{runs}, but sends no heartbeats: its lease expired at {when(until)}, and the next sweep ends it."
     elif job.cancel_requested_at is not None:
         reason = "cancelling"
-        text = f"{has_it} and was asked at {when(job.cancel_requested_at)} to stop."
+        text = f"{runs}, and was asked to stop at {when(job.cancel_requested_at)}."
     else:
         reason = "running"
-        text = f"{has_it}; its lease holds until {when(until)} and grows with each beat."
-    return _said(job, reason, text, waits_until=until, held_by=job.locked_by, held_since=since)
+        text = f"{runs}; its lease holds until {when(until)}, and each heartbeat extends it."
+    return _explanation(job, reason, text, waits_until=until, held_by=job.locked_by, held_since=since)
 
 
 def _too_early_or_late(job: Job, now: datetime) -> Iterator[tuple[str, str]]:
     if job.expires_at is not None and job.expires_at <= now:
-        yield "expired", f"It had to start before {when(job.expires_at)}; the next sweep cancels it."
+        yield "expired", f"It did not start before {when(job.expires_at)}; the next sweep cancels it."
     if job.run_after > now:
         at = when(job.run_after)
         if job.state is State.RETRYABLE:
             ended = f"Attempt {job.attempt} ended with {_error(job) or 'no message'}"
             yield "time", f"{ended}; it is tried again at {at}."
         elif job.attempt > 0:
-            yield "time", f"Attempt {job.attempt} gave it back; it runs again at {at}."
+            yield "time", f"Attempt {job.attempt} released it; it runs again at {at}."
         else:
-            yield "time", f"It waits for its time, {at}."
+            yield "time", f"It is scheduled for {at}."
 
 
-def _nobody(
+def _unavailable(
     job: Job, paused: Sequence[datetime], serving: Sequence[Row], knowing: Sequence[Row]
 ) -> Iterator[tuple[str, str]]:
     for since in paused:
-        yield "paused", f"Its queue {job.queue!r} has been paused since {when(since)}; resume it to go on."
+        yield "paused", f"Its queue {job.queue!r} has been paused since {when(since)}; to go on, resume the queue."
     if not serving:
         yield "unserved", f"No live worker serves its queue {job.queue!r}; start one that does."
     elif not knowing:
@@ -285,8 +290,9 @@ def _nobody(
 
 
 def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: bool) -> Explanation:
-    """`same` stand in one line with it, that of its source or of the jobs without one; `other` have a better priority,
-    but a source may not let them start; with `turns`, more of its priority come in turns with it."""
+    """Explain a job's place in line. `same` counts jobs ahead of it in its own line: that of its source, or of plain
+    jobs. `other` counts jobs of better priority, which their sources may not let start. With `turns`, more jobs of its
+    priority take turns with it."""
     ahead = same + other
     place = min(ahead, PLACES)
     slots = sum(row.pool_size for row in knowing)
@@ -303,7 +309,7 @@ def _in_line(job: Job, knowing: Sequence[Row], same: int, other: int, turns: boo
         text = f"{first} {come} in line for {by}."
     exact = ahead <= PLACES and not other and not turns
     reason = "line" if place or turns else "next"
-    return _said(job, reason, text, place=place, place_exact=exact)
+    return _explanation(job, reason, text, place=place, place_exact=exact)
 
 
 def _many(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Failed attempts in groups with one cause each."""
+"""Failed attempts, grouped by cause."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.records import moment
 
 MOST_FAILURES = 5_000
-PARTS = 24  # of the time that a failure's trend shows
-ORDINARY = re.compile(  # what differs between two messages with one cause
+PARTS = 24  # columns of a trend
+VARYING = re.compile(  # the parts that differ between messages with one cause
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|0x[0-9a-f]+|\b[0-9a-f]{16,}\b|\d+(?:\.\d+)?",
     re.IGNORECASE,
 )
@@ -23,7 +23,7 @@ QUOTED = re.compile(r"'[^']{0,200}'|\"[^\"]{0,200}\"|https?://\S+")
 
 @dataclass(slots=True)
 class FailureGroup:
-    """Failures with one cause: one task, one error code, and one message apart from numbers, ids and quoted texts."""
+    """Failures with one task, one error code, and one message, ignoring numbers, ids and quoted texts."""
 
     fingerprint: str
     task: str
@@ -43,7 +43,7 @@ class Failures(NamedTuple):
 
     groups: list[FailureGroup]
     since: datetime
-    exact: bool  # False: only the newest MOST_FAILURES were grouped, since that moment
+    exact: bool  # False: there were too many, and only the newest MOST_FAILURES, those after `since`, were grouped
 
 
 @operation(read=True)
@@ -72,8 +72,8 @@ def failures(since: datetime, until: datetime, task: str | None = None, queue: s
 
 
 def normalised(message: str) -> str:
-    """A message without what differs from one failure to the next."""
-    return ORDINARY.sub("<n>", QUOTED.sub("<…>", message))
+    """A message without the parts that differ from one failure to the next."""
+    return VARYING.sub("<n>", QUOTED.sub("<…>", message))
 
 
 def fingerprint(task: str, code: str | None, message: str) -> str:

@@ -1,7 +1,7 @@
 -- Failed attempts, in the order of store/read/failures.py. Each statement reads a bounded number of rows.
 
 -- name: failures
--- The newest :n failures since :since: how many of each task, code, source and message, in each part of :width seconds.
+-- The newest :n failures since :since, counted by task, code, source, message and slot of :width seconds.
 SELECT f.task, f.error_code, f.source, f.message, count(*) AS number,
        CAST(floor(({seconds_until(f.finished_at)} - {seconds_until(CAST(:since AS timestamptz))}) / :width) AS integer) AS slot,
        {time(min(f.finished_at))} AS first_at, {time(max(f.finished_at))} AS last_at, max(CAST(f.job_id AS text)) AS job_id
@@ -17,7 +17,7 @@ WHERE CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE f.task = :task END
 GROUP BY 1, 2, 3, 4, 6;
 
 -- name: oldest_failure
--- The time of the failure at position :skip, newest first; no row if there are fewer failures.
+-- The time of the failure at position :skip, counted from the newest. No row if there are fewer failures.
 SELECT {time(a.finished_at)} AS at
 FROM {t}attempts a
 WHERE a.finished_at >= :since AND a.outcome IN ('failed', 'timed_out', 'lost')

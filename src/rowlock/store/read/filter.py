@@ -1,7 +1,7 @@
-"""The filter of jobs: one definition for the API, the command line, changes of many jobs, and SQL.
+"""The job filter: one definition for the API, the command line, bulk changes, and SQL.
 
-`read_filter` makes one from the texts that a person typed, `params` gives it to the statements of search.sql, and
-`to_json` keeps it with a preview.
+`read_filter` parses a filter from texts that a person typed, `params` makes the parameters for the statements of
+search.sql, and `to_json` serializes it for a preview.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rowlock.store.engine.ids import valid_id
 
 FIRST_ID, LAST_ID = "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
 LEAST_PREFIX = 4  # characters of an id
-SEARCHED = timedelta(days=7)  # how far back a text is searched for without an index
+SEARCHED = timedelta(days=7)  # how far back a search in the arguments may go, because they have no index
 
 
 class Ids(NamedTuple):
-    """A range of ids: `low` belongs to it, `high` does not."""
+    """A range of ids, with `low` but without `high`."""
 
     low: str = FIRST_ID
     high: str = LAST_ID
@@ -36,7 +36,7 @@ ALL_IDS = Ids()
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Which jobs are wanted. A field that is not given matches all jobs. `since` <= `created_at` < `until`."""
+    """The jobs to find. A field that is not given matches all jobs. `since` <= `created_at` < `until`."""
 
     states: tuple[State, ...] = ()
     task: str | None = None
@@ -51,7 +51,7 @@ class JobFilter:
     schedule: str | None = None
     error_code: str | None = None
     attempt: int | None = None  # jobs with this attempt number or a higher one
-    text: str | None = None  # somewhere in the arguments, as JSON writes it
+    text: str | None = None  # found anywhere in the JSON text of the arguments
     unchanged_since: datetime | None = None
     ids: Ids = ALL_IDS
 
@@ -63,15 +63,15 @@ class JobFilter:
 
 
 _TIMES = ("since", "until", "unchanged_since")
-# Fields that a statement gets as they are.
+# Fields that are passed to statements unchanged.
 _AS_GIVEN = tuple(field.name for field in fields(JobFilter) if field.name not in ("states", "tag", "text", "ids"))
 
 
-# --- from what a person typed
+# --- parsing what a person typed
 
 
 class BadFilter(InvalidArguments):
-    """A text that a filter cannot have."""
+    """A value that a filter field can't have."""
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field} {problem}")
@@ -79,8 +79,7 @@ class BadFilter(InvalidArguments):
 
 
 def read_filter(given: Mapping[str, Any]) -> JobFilter:
-    """A filter from texts, by the names that the API and the command line give them; None is left out. Raises
-    BadFilter."""
+    """A filter from texts, by the field names of the API and the command line. Ignores None. Raises BadFilter."""
     found: dict[str, Any] = {}
     for name, text in given.items():
         if text is None:
@@ -91,7 +90,7 @@ def read_filter(given: Mapping[str, Any]) -> JobFilter:
         except InvalidArguments as error:
             raise BadFilter(name, str(error)) from None
     wanted = JobFilter(**found)
-    # To search for a text in all jobs would read all of them.
+    # Searching for a text in all jobs would read all of them.
     lately = wanted.since is not None and wanted.since >= datetime.now(UTC) - SEARCHED
     if wanted.text is not None and not (
         wanted.batch or wanted.parent or wanted.schedule or wanted.ids != ALL_IDS or lately
@@ -104,7 +103,7 @@ def read_filter(given: Mapping[str, Any]) -> JobFilter:
 def read_states(text: str | Sequence[str]) -> tuple[State, ...]:
     """States such as `dead,cancelled`, in one text or several."""
     texts = [text] if isinstance(text, str) else text
-    names = [name.strip().lower() for one in texts for name in one.split(",")]  # no name at all would fit every job
+    names = [name.strip().lower() for one in texts for name in one.split(",")]  # refuse '': no states mean all states
     for name in names:
         if name not in list(State):
             raise InvalidArguments(f"{name[:50]!r}: expected one of {', '.join(State)}")
@@ -112,7 +111,7 @@ def read_states(text: str | Sequence[str]) -> tuple[State, ...]:
 
 
 def ids_that_begin(prefix: str) -> Ids:
-    """The ids that begin with these characters."""
+    """The range of ids that begin with these characters."""
     digits = prefix.strip().lower().replace("-", "")
     if not LEAST_PREFIX <= len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
         raise InvalidArguments(f"{prefix!r} is not the beginning of an id (at least {LEAST_PREFIX} digits from 0 to f)")
@@ -121,7 +120,7 @@ def ids_that_begin(prefix: str) -> Ids:
 
 
 def checked_id(text: str, what: str = "a job id") -> str:
-    """An id in its canonical form; InvalidArguments for other texts."""
+    """An id in its canonical form. InvalidArguments if the text isn't an id."""
     known = valid_id(text)
     if known is None:
         raise InvalidArguments(f"{text!r} is not {what} (a UUID)")
@@ -142,18 +141,18 @@ _READ: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-# --- for statements
+# --- parameters of statements
 
 
 def params(filter: JobFilter) -> dict[str, Any]:
-    """The parameters of `{part:filter}`, and one for each state."""
+    """The parameters of `{part:fits}`, and one for each state."""
     wanted: Iterable[State] = filter.states or State
     states = {str(state): state in wanted for state in State}
     return {name: getattr(filter, name) for name in _AS_GIVEN} | _tag(filter.tag) | _text(filter.text) | states
 
 
 def _text(wanted: str | None) -> dict[str, str | None]:
-    """A text as JSON writes it, in both stored spellings (as in `_tag`), without its quotes."""
+    """A text as in JSON, without its quotes, in both stored spellings (see `_tag`)."""
     if wanted is None:
         return {"text": None, "text_ascii": None}
     return {"text": json.dumps(wanted, ensure_ascii=False)[1:-1], "text_ascii": json.dumps(wanted)[1:-1]}
@@ -167,7 +166,7 @@ def _tag(wanted: str | None) -> dict[str, str | None]:
     return {"tag": ascii_, "tag_text": text if text.isprintable() else ascii_}
 
 
-# --- in a preview
+# --- storing with a preview
 
 
 def to_json(filter: JobFilter) -> str:

@@ -1,4 +1,4 @@
-"""The newest log lines of jobs whose tasks keep them, for the page of the job."""
+"""The newest log lines of jobs, for tasks that keep them. The page of a job shows them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SECONDS = 30 * DAY
 
 
 class NewLine(NamedTuple):
-    """A line that is not written yet."""
+    """A line to be written."""
 
     job_id: str
     attempt: int
     ago: float  # seconds
     level: str
     message: str
-    skipped: int = 0  # how many lines of the job right before it were lost
+    skipped: int = 0  # number of the job's lines that were dropped right before this one
 
 
 class Line(NamedTuple):
@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
 
 class LogPage(NamedTuple):
-    """Some lines of a job, oldest first, and how many older ones are gone."""
+    """Some lines of a job, oldest first, and the number of older ones that were deleted."""
 
     items: list[Line]
     dropped: int
@@ -45,7 +45,7 @@ class LogPage(NamedTuple):
 
 @operation()
 def write(lines: Sequence[NewLine]) -> Steps[None]:
-    """Add lines, in their order, and forget the oldest ones of jobs that have too many."""
+    """Append lines in this order, and delete the oldest lines of jobs that have too many."""
     numbers, rows = Counter[str](), []
     for line in lines:
         numbers[line.job_id] += line.skipped + 1
@@ -57,7 +57,7 @@ def write(lines: Sequence[NewLine]) -> Steps[None]:
 
 @operation(read=True)
 def read(job_id: str, after: int = 0, limit: int = 200) -> Steps[LogPage]:
-    """The newest lines of a job after a line."""
+    """The newest lines of a job after the line `after`."""
     known = valid_id(job_id)
     if known is None:
         return LogPage([], 0)

@@ -24,7 +24,7 @@ ORDER BY seq DESC
 LIMIT :n;
 
 -- name: first_log
--- The oldest line that is kept.
+-- The oldest line of a job that still exists.
 SELECT seq FROM {t}job_logs WHERE job_id = :job_id ORDER BY seq LIMIT 1;
 
 -- name: prune_logs

@@ -1,4 +1,4 @@
-"""Rows of jobs and attempts as records, read by id."""
+"""Read jobs and attempts by id, as records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rowlock.store.engine.records import EARLIEST, LATEST, moment, names, parsed
 COLUMNS = tuple(field.name for field in fields(Job) if field.name != "unreadable")
 _TIMES = tuple(field.name for field in fields(Job) if "datetime" in str(field.type))
 _JSON = ("args", "backoff", "result")
-# SQLite may hold values in these columns that PostgreSQL's column types refuse: NULL times, numbers as text.
+# On SQLite these columns may hold values that PostgreSQL's types refuse: times that are NULL, numbers that are text.
 _REQUIRED = ("run_after", "created_at", "updated_at")
 _NUMBERS = tuple(field.name for field in fields(Job) if str(field.type).startswith(("int", "float")))
 
 
 def job_of(row: Row) -> Job:
-    """A row of `{part:job}` as a record. A value that cannot be parsed stays as it is stored and is named in
-    `unreadable`: one bad row must not make a whole list fail."""
+    """Turn a row of `{part:job}` into a record. A value that can't be parsed is left as stored and its field named in
+    `unreadable`, because one bad row must not make a whole list fail."""
     values: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
     unreadable = [name for name, value in values.items() if isinstance(value, bytes)]
     for name in unreadable:
@@ -51,12 +51,12 @@ def job_of(row: Row) -> Job:
 
 @operation(read=True)
 def get(job_id: str) -> Steps[Job | None]:
-    """One job; None if it does not exist, or if the text is not a job id."""
+    """One job. None if it doesn't exist, or if the text isn't a job id."""
     known = valid_id(job_id)
     if known is None:
         return None
-    # Read a second time if nothing was found. On PostgreSQL, one statement can miss a job that moves from jobs_live to
-    # a partition of jobs_finished, if that partition was attached between the statement's plan and its snapshot.
+    # If nothing is found, read again: on PostgreSQL, a statement can miss a job that moves from jobs_live to a
+    # partition of jobs_finished which was attached between the statement's plan and its snapshot.
     rows = (yield Call("read_job", job_id=known)) or (yield Call("read_job", job_id=known))
     return job_of(rows[0]) if rows else None
 
@@ -77,12 +77,12 @@ def by_ids(ids: Sequence[str]) -> Steps[list[Job]]:
 
 @operation(read=True)
 def result_files(ids: Sequence[str]) -> Steps[dict[str, tuple[bool, str | None]]]:
-    """By id, for each of these jobs that exists: whether it has finished, and the URI of its result file."""
+    """For each of these jobs that exists, by id: whether it has finished, and the URI of its result file."""
     rows = yield Call("job_states", asked=[(job_id,) for job_id in ids])
     return {row.id: (State(row.state) in FINAL, row.result_uri) for row in rows}
 
 
 @operation(read=True)
 def never_due(n: int) -> Steps[list[tuple[str, str]]]:
-    """(id, task) of jobs whose `run_after` is after 2199. The table refuses such times now; old rows may have one."""
+    """(id, task) of jobs whose `run_after` is after 2199. The table refuses such times, but old rows may have them."""
     return [(row.id, row.task) for row in (yield Call("never_due", end=LAST_MOMENT, n=n))]

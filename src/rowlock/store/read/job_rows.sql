@@ -1,8 +1,8 @@
 -- Rows of jobs and attempts, in the order of store/read/job_rows.py.
 
 -- part: job [postgres]
--- The fields of core.job.Job in their order, from the view `jobs j`. JSON as text: a caller's own connection may parse it,
--- and then a parsed string looks like unparsed text.
+-- The fields of core.job.Job in their order, from the view `jobs j`. JSON is cast to text, because a caller's own
+-- connection may parse JSON, and a parsed string would look like unparsed JSON.
 j.id, j.task, j.queue, j.state, j.priority, CAST(j.args AS text), j.owner, j.source, CAST(j.tags AS text),
     j.batch_id, j.schedule_id, {time(j.tick)}, j.attempt, j.max_attempts, j.releases, j.losses, CAST(j.backoff AS text),
     j.timeout_seconds, {time(j.run_after)}, {time(j.expires_at)}, j.lease_token, j.locked_by, {time(j.locked_at)},
@@ -11,7 +11,7 @@ j.id, j.task, j.queue, j.state, j.priority, CAST(j.args AS text), j.owner, j.sou
     {time(j.created_at)}, {time(j.started_at)}, {time(j.finished_at)}, {time(j.updated_at)}
 
 -- part: job [sqlite]
--- The fields of core.job.Job in their order, from the view `jobs j`, which has times as text already.
+-- The fields of core.job.Job in their order, from the view `jobs j`, where times are text already.
 j.id, j.task, j.queue, j.state, j.priority, j.args, j.owner, j.source, j.tags, j.batch_id, j.schedule_id, j.tick,
     j.attempt, j.max_attempts, j.releases, j.losses, j.backoff, j.timeout_seconds, j.run_after, j.expires_at,
     j.lease_token, j.locked_by, j.locked_at, j.heartbeat_at, j.lease_expires_at, j.settled_token, j.cancel_requested_at,
@@ -30,7 +30,7 @@ WHERE j.id {in:asked(id uuid)}
 ORDER BY j.id DESC;
 
 -- name: job_states
--- Of these jobs, the ones that exist: their tasks and states, and the files that they name as their results.
+-- Those of these jobs that exist, with their tasks, states and result files.
 SELECT CAST(j.id AS text) AS id, j.task, j.state, j.result_uri
 FROM {t}jobs j
 WHERE j.id {in:asked(id uuid)};
@@ -44,7 +44,7 @@ WHERE job_id = :job_id
 ORDER BY attempt;
 
 -- name: never_due
--- Jobs whose `run_after` is :end or later; on SQLite also jobs whose `run_after` is not a number.
+-- Jobs whose `run_after` is :end or later; on SQLite, also jobs whose `run_after` is not a number.
 SELECT CAST(id AS text) AS id, task FROM {t}jobs_live
 WHERE NOT ready AND state <> 'running' AND run_after >= :end
 ORDER BY run_after DESC

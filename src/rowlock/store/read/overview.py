@@ -1,6 +1,6 @@
-"""What `rowlock top` shows: a snapshot, and what has ended in the last minutes.
+"""The data of `rowlock top`: a snapshot, and the jobs that ended in the last minutes.
 
-Ends are read from the counters that triggers keep, never by counting finished jobs.
+Ended jobs are read from the counters that triggers keep, never by counting rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rowlock.store.read.counts import QueueStats
 from rowlock.store.read.snapshot import Snapshot
 from rowlock.store.sources import sources
 
-MINUTES = 15  # that the sparkline of a queue shows
+MINUTES = 15  # in the sparkline of a queue
 LATELY_MINUTES = 5
 SOURCES_SHOWN = 50
 FINAL_STATES = frozenset(str(state) for state in FINAL)
@@ -25,7 +25,7 @@ FINAL_STATES = frozenset(str(state) for state in FINAL)
 
 @dataclass(frozen=True, slots=True)
 class QueueOverview:
-    """One queue: what is in it, and what has ended in the last minutes."""
+    """One queue: its unfinished jobs, and the jobs that ended in the last minutes."""
 
     live: QueueStats
     done: int  # jobs that ended in the last LATELY_MINUTES
@@ -39,16 +39,16 @@ class Overview:
     at: datetime
     queues: tuple[QueueOverview, ...]
     exact: bool
-    workers: tuple[workers.Worker, ...]  # that are alive
+    workers: tuple[workers.Worker, ...]  # the live ones
     slots: int
     sources: tuple[sources.BusySource, ...]
-    ended: int  # jobs that ever ended
-    failed: int  # attempts that ever failed, timed out or were lost
+    ended: int  # all jobs that have ended since the beginning
+    failed: int  # all attempts that have failed, timed out or been lost since the beginning
 
 
 @operation(read=True)
 def overview(found: Snapshot) -> Steps[Overview]:
-    """What happens at the moment of a snapshot, and what has happened in the last minutes."""
+    """Combine a snapshot with the counts of the last minutes."""
     first = found.at.replace(second=0, microsecond=0) - timedelta(minutes=MINUTES - 1)
     ends = yield from counters.by_queue(first).start()
     spread = yield from counters.spread(found.at - timedelta(minutes=LATELY_MINUTES)).start()

@@ -1,4 +1,4 @@
-"""What belongs to a job or a batch: the job that made it, and the jobs that it made."""
+"""The relatives of a job or a batch: the job that made it, and the jobs that it made."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from rowlock.store.read.search import Counted
 
 SHOWN = 50
 MOST_COUNTED = 1_000
-MOST_NODES = 200  # a picture of more jobs would show nothing
+MOST_NODES = 200  # a graph of more jobs would be unreadable
 
 
 class Relative(NamedTuple):
-    """A job, as far as a link to it shows it."""
+    """A job as a link to it shows it."""
 
     id: str
-    task: str | None  # this and the state are None when the job was deleted
+    task: str | None  # task and state are None if the job was deleted
     state: str | None
     parent_id: str | None = None
 
 
 class Family(NamedTuple):
-    """Where a job comes from, and what came of it."""
+    """The parent and the children of a job."""
 
     parent: Relative | None
     children: list[Relative]  # the first ones, oldest first
@@ -45,21 +45,21 @@ def of_job(job_id: str) -> Steps[Family]:
 
 @operation(read=True)
 def link(job_id: str) -> Steps[Relative]:
-    """One job, which may be gone."""
+    """A link to a job, which may have been deleted."""
     rows = yield Call("relative", job_id=job_id)
     return record(Relative, rows[0]) if rows else Relative(job_id, None, None)
 
 
 class Relatives(NamedTuple):
-    """What belongs to a batch, oldest first."""
+    """The jobs of a batch and their children, oldest first."""
 
     members: list[Relative]
-    children: list[Relative]  # of its members, and not members themselves
+    children: list[Relative]  # children of members that are not members themselves
 
 
 @operation(read=True)
 def of_batch(batch_id: str) -> Steps[Relatives | None]:
-    """The jobs of a batch and their children; None when there are MOST_NODES or more."""
+    """The jobs of a batch and their children. None if there are MOST_NODES or more."""
     known = valid_id(batch_id)
     rows = (yield Call("batch_members", batch_id=known, n=MOST_NODES)) if known else []
     members = {row.id: record(Relative, row) for row in rows}

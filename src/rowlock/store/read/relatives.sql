@@ -1,4 +1,4 @@
--- Parents and children of jobs, in the order of store/read/relatives.py. Most jobs have neither, and are in neither index.
+-- Parents and children of jobs, in the order of store/read/relatives.py. Jobs without a parent are in neither index.
 
 -- part: live_relative
 -- A link to a live job.
@@ -19,7 +19,7 @@ UNION ALL
 WHERE j.id = :job_id;
 
 -- name: children_of
--- The first :n jobs that a job has made, oldest first: each branch reads :n entries of an index.
+-- The first :n children of a job, oldest first. Each branch reads at most :n entries of an index.
 SELECT * FROM (
     SELECT * FROM ({part:live_relative} WHERE j.parent_id = :job_id ORDER BY j.parent_id, j.id LIMIT :n) live
     UNION ALL
@@ -38,7 +38,7 @@ SELECT * FROM (
 LIMIT :n;
 
 -- name: children_of_many
--- Up to :n jobs that these jobs have made: of each of them, each branch reads :n entries of an index at most.
+-- Up to :n children of these jobs. For each job, each branch reads at most :n entries of an index.
 SELECT * FROM (
     SELECT * FROM ({part:live_relative} WHERE j.parent_id {in:asked(id uuid)} LIMIT :n) live
     UNION ALL

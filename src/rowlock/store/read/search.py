@@ -1,8 +1,8 @@
-"""Lists and counts of jobs with any filter, at a bounded cost.
+"""List and count jobs with any filter, at a bounded cost.
 
-A filter that no index knows would read a million rows to find a few. So a search goes through the index that fits the
-filter best, newest first, reads a bounded number of rows, and returns where it stopped: the next page goes on from
-there. `newest_ids` turns such pages until it has as many jobs as were asked for.
+Some filters have no index and would read a million rows to find a few. So a search walks the index that suits the
+filter best, newest first, reads a bounded number of rows, and returns where it stopped, so that the next page can go on
+from there. `newest_ids` reads such pages until it has the requested number of jobs.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from rowlock.store.engine.operation import Call, Row, Steps, operation
 from rowlock.store.read.filter import ALL_IDS, JobFilter, checked_id, params
 from rowlock.store.read.job_rows import by_ids
 
-FIRST_LOOK = 1_000  # rows that are read first: enough for a page of most filters
+FIRST_LOOK = 1_000  # rows that are read first: enough for a page with most filters
 LOOK = 20_000  # rows that one statement may read
-SPARSE_LOOK = 5_000  # the same through an index whose rows lie far apart in the table
-LOOKS = 3  # looks through each index that one count may take
+SPARSE_LOOK = 5_000  # rows that one statement may read if an index scatters them over the table
+LOOKS = 3  # looks at each index that one count may take
 COUNT_LIMIT = 10_000
 
 
 class Page(NamedTuple):
-    """Some of the jobs that fit, newest first."""
+    """Some of the matching jobs, newest first."""
 
     ids: list[str]
-    next: str | None  # give it as `before` for the next page, which may have jobs; None when all were looked at
+    next: str | None  # pass it as `before` to get the next page; None after the last page
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Counted:
 
 
 class Index(NamedTuple):
-    name: str  # the end of its statements' names
+    name: str  # the suffix of its statements' names
     params: dict[str, Any]
     states: set[State]  # the wanted states that its jobs can have
-    all_fit: bool  # each of its jobs fits the filter, so that `LIMIT` alone bounds what is read
+    all_fit: bool  # all of its jobs match the filter, so LIMIT alone bounds the rows that are read
 
     @property
     def size(self) -> int:
-        """How many rows one look reads."""
+        """The number of rows that one look reads."""
         return LOOK if self.name in ("live", "finished") else min(LOOK, SPARSE_LOOK)
 
 
@@ -56,16 +56,15 @@ class Index(NamedTuple):
 
 @operation(read=True)
 def list_jobs(filter: JobFilter, limit: int, before: str | None = None) -> Steps[list[Job]]:
-    """The jobs that fit, newest first. For the next page, give the last id of this page as `before`."""
+    """The matching jobs, newest first. For the next page, pass the last id of this page as `before`."""
     ids = yield from newest_ids(filter, limit, before).start()
-    # The rows are read by id in another statement, so they may show changes that came after the search.
+    # Another statement reads the rows by id, so they may show changes that were made after the search.
     return (yield from by_ids(ids).start()) if ids else []
 
 
 @operation(read=True)
 def newest_ids(filter: JobFilter, limit: int, before: str | None = None) -> Steps[list[str]]:
-    """Ids of the jobs that fit, newest first: `limit` of them, if there are so many. For the next page, give the last
-    id of this page as `before`."""
+    """The ids of up to `limit` matching jobs, newest first. For the next page, pass the last id as `before`."""
     found, next_ = list[str](), before
     while len(found) < limit:
         ids, next_ = yield from page(filter, limit - len(found), next_).start()
@@ -77,15 +76,15 @@ def newest_ids(filter: JobFilter, limit: int, before: str | None = None) -> Step
 
 @operation(read=True)
 def page(filter: JobFilter, limit: int, before: str | None = None) -> Steps[Page]:
-    """The newest jobs that fit, before the job `before`; maybe fewer than `limit` although there are more."""
+    """The newest matching jobs before the job `before`. May return fewer than `limit` even if there are more."""
     low, high = filter.ids
     start = high if before is None else min(checked_id(before), high)
     found, edges = list[str](), list[str]()
     for index in _indexes(filter):
-        ids, edge = yield from _through(index, limit, start, low)
+        ids, edge = yield from _look(index, limit, start, low)
         found += ids
         edges += [] if edge is None else [edge]
-    # Below an edge, one index may have jobs that were not looked at: they come with the next page, in their order.
+    # Below an edge, one index may have jobs that were not read yet. The next page returns all jobs below it, in order.
     edge = max(edges, default=None)
     ids = sorted({job_id for job_id in found if edge is None or job_id >= edge}, reverse=True)
     if len(ids) >= limit:
@@ -93,8 +92,8 @@ def page(filter: JobFilter, limit: int, before: str | None = None) -> Steps[Page
     return Page(ids, edge)
 
 
-def _through(index: Index, limit: int, start: str, low: str) -> Steps[tuple[list[str], str | None]]:
-    """What fits in a bounded look through one index, and where that ended; None at the end of the index."""
+def _look(index: Index, limit: int, start: str, low: str) -> Steps[tuple[list[str], str | None]]:
+    """The matches of a bounded look at one index, and the id where it stopped; None at the end of the index."""
     found, at = list[str](), start
     for size in (FIRST_LOOK, index.size):
         edge = [] if index.all_fit else (yield from _edge(index, at, low, size))
@@ -112,7 +111,7 @@ def _through(index: Index, limit: int, start: str, low: str) -> Steps[tuple[list
 def _edge(index: Index, start: str, low: str, size: int) -> Steps[list[Row]]:
     """The row at which `size` rows have been read; no row at the end of the index."""
     if index.name == "live_running":
-        return []  # there are no more of them than slots
+        return []  # there are never more running jobs than slots
     return (yield Call(f"edge_{index.name}", **index.params | {"id": start, "low": low, "skip": size - 1}))
 
 
@@ -121,7 +120,7 @@ def _edge(index: Index, start: str, low: str, size: int) -> Steps[list[Row]]:
 
 @operation(read=True)
 def count(filter: JobFilter, limit: int = COUNT_LIMIT, looks: int = LOOKS) -> Steps[dict[State, Counted]]:
-    """How many jobs fit in each state that the filter lets through. Exact below `limit`, if `looks` are enough."""
+    """The number of matching jobs in each state of the filter. Exact below `limit`, if `looks` are enough."""
     wanted, found, inexact = filter.states or tuple(State), Counter[State](), set[State]()
     for index in _indexes(filter, apart=True):
         low, at = filter.ids
@@ -136,7 +135,7 @@ def count(filter: JobFilter, limit: int = COUNT_LIMIT, looks: int = LOOKS) -> St
             if all(found[state] >= limit for state in index.states):
                 break
         else:
-            inexact |= index.states  # there is more than was looked at
+            inexact |= index.states  # there are rows that were not read
     return {state: Counted(min(found[state], limit), state not in inexact and found[state] < limit) for state in wanted}
 
 
@@ -144,8 +143,8 @@ def count(filter: JobFilter, limit: int = COUNT_LIMIT, looks: int = LOOKS) -> St
 
 
 def _indexes(filter: JobFilter, apart: bool = False) -> list[Index]:
-    """The indexes to search: all jobs that can fit are in one of them, and each job in one alone. If no state is asked
-    for, one index has all finished jobs; `apart`, each final state has its own."""
+    """The indexes to search. Each job that can match is in exactly one of them. If all final states are wanted, one
+    index serves all finished jobs; with `apart`, each final state has its own index."""
     wanted, given = set(filter.states or State), params(filter)
     live, final = wanted & LIVE, wanted & FINAL
     by = next((name for name in ("batch", "parent", "owner") if getattr(filter, name) is not None), None)
@@ -153,7 +152,7 @@ def _indexes(filter: JobFilter, apart: bool = False) -> list[Index]:
     if by == "owner" and wanted == set(State) and _only(filter, by) and not apart:
         return [Index("owner", given, wanted, True)]
     found: list[Index] = []
-    if live == {State.RUNNING}:  # no more than there are slots, whoever owns them
+    if live == {State.RUNNING}:  # never more than slots, so the other fields of the filter need no index
         found.append(Index("live_running", given, live, False))
     elif live:
         found.append(Index(f"live_{by}" if by else "live", given, live, live == LIVE and _only(filter, by)))
@@ -168,6 +167,6 @@ def _indexes(filter: JobFilter, apart: bool = False) -> list[Index]:
 
 
 def _only(filter: JobFilter, by: str | None) -> bool:
-    """Whether the filter asks for nothing but states, ids and the field `by`."""
+    """Whether the filter has no conditions other than states, ids and the field `by`."""
     rest = replace(filter, states=(), ids=ALL_IDS, **({} if by is None else {by: None}))
     return rest == JobFilter()

@@ -1,9 +1,9 @@
--- Lists and counts of jobs with any filter: store/read/search.py. No search may read a whole table, so each statement reads
--- one index, from :id down to :low. Each index has three statements: `edge` finds the id at which a given number of rows has
--- been read, `look` lists the matching jobs, and `by_state` counts them.
+-- List and count jobs with any filter, for store/read/search.py. No search may read a whole table, so each statement
+-- reads one index, from :id down to :low. Each index has three statements: `edge` finds the id after a given number of
+-- rows, `look` lists the matching jobs, and `by_state` counts them.
 
 -- part: has_tag [postgres]
--- The job has a tag. Compared as JSON and not as text: converting an escape such as \u0000 to text is an error.
+-- The job has a tag. Compared as JSON, not text, because converting an escape such as \u0000 to text is an error.
 EXISTS (SELECT 1 FROM json_array_elements(CASE json_typeof(j.tags) WHEN 'array' THEN j.tags END) one
             WHERE one.value::text IN (:tag, :tag_text))
 
@@ -13,17 +13,17 @@ EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(j.tags) THEN j.tags ELSE '[
             WHERE value IN (:tag ->> '$', :tag_text ->> '$'))
 
 -- part: has_text [postgres]
--- The arguments have a text in them, as JSON writes it.
+-- The JSON text of the arguments contains a text.
 (strpos(CAST(j.args AS text), :text) > 0 OR strpos(CAST(j.args AS text), :text_ascii) > 0)
 
 -- part: has_text [sqlite]
--- The arguments have a text in them, as JSON writes it.
+-- The JSON text of the arguments contains a text.
 (instr(j.args, :text) > 0 OR instr(j.args, :text_ascii) > 0)
 
 -- part: fits
--- The job `j` fits the filter (store/read/filter.py), apart from its states. CASE and not OR: a plan made once for all
--- values (PostgreSQL's generic plan) takes `:x IS NULL OR …` to leave next to nothing, and would rather sort the whole table
--- than walk an index in the order that was asked for.
+-- The job `j` matches the filter (store/read/filter.py), apart from its state. CASE instead of OR: PostgreSQL's generic
+-- plan assumes that `:x IS NULL OR …` leaves next to nothing, and would rather sort the whole table than walk an index
+-- in the requested order.
 CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE j.task = :task END
   AND CASE WHEN CAST(:queue AS text) IS NULL THEN TRUE ELSE j.queue = :queue END
   AND CASE WHEN CAST(:owner AS text) IS NULL THEN TRUE ELSE j.owner = :owner END
@@ -40,15 +40,15 @@ CASE WHEN CAST(:task AS text) IS NULL THEN TRUE ELSE j.task = :task END
   AND CASE WHEN CAST(:unchanged_since AS timestamptz) IS NULL THEN TRUE ELSE j.updated_at <= :unchanged_since END
 
 -- part: live_fits
--- The live job is in a state whose parameter is TRUE and fits the filter. A job that was published to Redis and whose
--- worker has sent no message counts as queued, here and below (core/redis_request.py).
+-- The live job is in a wanted state (whose parameter is TRUE) and matches the filter. Here and below, a job that was
+-- published to Redis and whose worker has not sent a message counts as queued (core/redis_request.py).
 CASE WHEN j.state = 'queued' OR {part:unread} THEN CAST(:queued AS boolean)
      WHEN j.state = 'running' THEN CAST(:running AS boolean)
      ELSE CAST(:retryable AS boolean) END
   AND {part:fits}
 
 -- part: finished_fits
--- The finished job is in a state whose parameter is TRUE and fits the filter.
+-- The finished job is in a wanted state (whose parameter is TRUE) and matches the filter.
 CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN CAST(:dead AS boolean)
              ELSE CAST(:cancelled AS boolean) END
   AND {part:fits}
@@ -58,11 +58,11 @@ CASE j.state WHEN 'succeeded' THEN CAST(:succeeded AS boolean) WHEN 'dead' THEN 
 CASE WHEN {part:unread} THEN 'queued' ELSE j.state END
 
 -- part: in_range
--- The part of an index that is read.
+-- The range of the index to read.
 j.id < :id AND j.id >= :low
 
 -- part: is_troubled
--- The job is dead or cancelled, as :trouble names it. The second comparison repeats the condition of a partial index.
+-- The job is in the state :trouble, dead or cancelled. The second comparison repeats the condition of a partial index.
 j.state = :trouble AND j.state <> 'succeeded'
 
 -- name: edge_live
@@ -186,8 +186,8 @@ WHERE {part:is_troubled} AND {part:in_range} AND {part:fits}
 GROUP BY j.state;
 
 -- name: look_owner
--- The newest :n of all jobs of an owner, in one statement: a job that moves between the two tables meanwhile is in one of
--- them. Each half reads its own index.
+-- The newest :n of all jobs of an owner. One statement, so that a job that is just moving between the two tables is
+-- found in one of them. Each half reads its own index.
 SELECT CAST(u.id AS text) AS id
 FROM (SELECT l.id
       FROM (SELECT j.id FROM {t}jobs_live j

@@ -1,4 +1,4 @@
-"""The snapshot: everything one looks at to see what is wrong, read at a cost that does not grow with the tables."""
+"""The snapshot: everything an operator needs to see what is wrong, at a cost that doesn't grow with the tables."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from rowlock.store.upkeep import bad_rows
 from rowlock.store.upkeep.bad_rows import Aside
 from rowlock.store.workers import Worker
 
-MOST = 1_000  # running jobs, closed sources and schedules that are read
-HELD_LANES, HELD_SOURCES = 500, 20  # most lanes and closed sources of which is read which jobs wait for which source
+MOST = 1_000  # the most running jobs, closed sources and schedules that are read
+HELD_LANES, HELD_SOURCES = 500, 20  # the most lanes and closed sources that are read for `Snapshot.held`
 NEVER_SHOWN = 20
-DEAD_SECONDS = 600.0  # jobs that became dead in this time are counted
+DEAD_SECONDS = 600.0  # how far back dead jobs are counted
 FRESH_SECONDS = 1.0
 
 
 class RunningJob(NamedTuple):
-    """A job that runs, and for how long this attempt has."""
+    """A running job, and how long its attempt has been running."""
 
     job_id: str
     queue: str
@@ -38,7 +38,7 @@ class RunningJob(NamedTuple):
     seconds: float
     overdue: float | None = None  # seconds since the end of its lease; negative while it holds
     attempt: int = 1
-    since: datetime | None = None  # None: another program wrote the row without times
+    since: datetime | None = None  # None if another program wrote the row without times
     progress: int | None = None
     phase: str | None = None
 
@@ -47,34 +47,34 @@ class ClosedSource(NamedTuple):
     """A source or class whose jobs may not start now."""
 
     name: str
-    state: str  # as `standing` says
-    seconds: float | None = None  # since its breaker opened; None: it did not
+    state: str  # in the words of `standing`
+    seconds: float | None = None  # since its breaker opened; None if it isn't open
     error: str | None = None
 
 
 class TroubledSchedule(NamedTuple):
-    """A schedule with a tick that is due, or one that cannot fire."""
+    """A schedule with a due tick, or one that can't fire."""
 
     id: str
-    late: float | None = None  # seconds that its tick has been due; negative before that
+    late: float | None = None  # seconds since its next tick became due; negative before that
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(LiveQueues):
-    """How everything stands at one moment. Lists that are cut off have the worst first."""
+    """The state of the whole system at one moment. Lists that may be cut off begin with the worst."""
 
     at: datetime  # by the database's clock
-    listed: tuple[Worker, ...] = ()  # workers, living ones first
+    listed: tuple[Worker, ...] = ()  # workers, live ones first
     paused: Mapping[str, datetime] = field(default_factory=dict)  # queues, and since when
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # closed sources that ready jobs need, by queue
     running: tuple[RunningJob, ...] = ()  # the longest first
-    dead: Mapping[float, Mapping[str, int]] = field(default_factory=dict)  # by task, for each time that was asked for
+    dead: Mapping[float, Mapping[str, int]] = field(default_factory=dict)  # by task, for each requested period
     sources: tuple[ClosedSource, ...] = ()
     schedules: tuple[TroubledSchedule, ...] = ()
     unknown: tuple[UnknownTask, ...] = ()
     set_aside: tuple[Aside, ...] = ()
-    never_due: tuple[tuple[str, str], ...] = ()  # id and task of jobs that wait for a time after 2199
+    never_due: tuple[tuple[str, str], ...] = ()  # (id, task) of jobs that are scheduled for after 2199
 
     @property
     def served(self) -> frozenset[str]:
@@ -84,14 +84,14 @@ class Snapshot(LiveQueues):
 
 @operation(read=True)
 def running(n: int) -> Steps[list[RunningJob]]:
-    """Up to `n` jobs that run, the longest first."""
+    """Up to `n` running jobs, the longest first."""
     rows = yield Call("running_jobs", n=n)
     return [record(RunningJob, row, seconds=float(row.seconds or 0.0)) for row in rows]
 
 
 @operation(read=True)
 def snapshot(within: Collection[float] = (DEAD_SECONDS,)) -> Steps[Snapshot]:
-    """How everything stands now; with the jobs that became dead in each of these times."""
+    """Read a snapshot; it counts the jobs that became dead within each of these periods (in seconds)."""
     at = yield from clock.now().start()
     found, paused = (yield from lanes()), (yield from queues.paused().start())
     live = yield from live_queues(found, paused)
@@ -126,16 +126,15 @@ def snapshot(within: Collection[float] = (DEAD_SECONDS,)) -> Steps[Snapshot]:
 
 
 class Snapshots:
-    """The newest snapshot, for all readers in a process: it is read again once it is a second old, by one reader at a
-    time."""
+    """The newest snapshot, shared by all readers in a process. Once it is a second old, the next reader renews it."""
 
     def __init__(self, run: Callable[[Operation[Snapshot]], Awaitable[Snapshot]]) -> None:
         self._run, self._lock = run, asyncio.Lock()
         self._found: Snapshot | None = None
-        self._read_at, self._changed_at = 0.0, 0.0  # when the last reading began; when something changed
+        self._read_at, self._changed_at = 0.0, 0.0  # when the last read began; when the last change was announced
 
     async def get(self) -> Snapshot:
-        """A snapshot that is at most a second old, and not older than the last change that was announced."""
+        """A snapshot that is at most a second old, and not older than the last announced change."""
         async with self._lock:
             now = time.monotonic()
             if self._found is None or now >= self._read_at + FRESH_SECONDS or self._changed_at >= self._read_at:
@@ -144,5 +143,5 @@ class Snapshots:
             return self._found
 
     def changed(self) -> None:
-        """Announce a change: readers get a snapshot from now on."""
+        """Announce a change: readers no longer get snapshots from before it."""
         self._changed_at = time.monotonic()

@@ -1,8 +1,8 @@
--- What is read to see what is wrong, in the order of store/read/snapshot.py. Queues, workers and waiting jobs: counts.sql.
+-- The snapshot, in the order of store/read/snapshot.py. Queues, workers and waiting jobs are in counts.sql.
 
 -- name: running_jobs
--- Jobs that run, the longest first: for how long, and for how long their leases have been over (negative while they hold).
--- There are never more running jobs than slots.
+-- Running jobs, the longest first: how long they have been running, and how long ago their leases expired (negative
+-- while they hold). There are never more running jobs than slots.
 SELECT CAST(id AS text) AS job_id, queue, task, locked_by AS worker, -{seconds_until(locked_at)} AS seconds,
        -{seconds_until(lease_expires_at)} AS overdue, attempt, {time(locked_at)} AS since, progress, phase
 FROM {t}jobs_live j
@@ -11,7 +11,7 @@ ORDER BY locked_at
 LIMIT :n;
 
 -- name: dead_lately
--- How many jobs of each task became dead in the last -:ago seconds, among the :n newest dead jobs.
+-- The number of jobs of each task that became dead in the last -:ago seconds, among the :n newest dead jobs.
 SELECT task, count(*) AS number
 FROM (
     SELECT j.task, j.finished_at FROM {t}jobs_finished j
@@ -21,8 +21,8 @@ WHERE finished_at > {after(:ago)}
 GROUP BY task;
 
 -- name: closed_sources
--- Sources and classes that are paused, disabled, or whose breaker is open; breakers first, in the order in which they
--- opened. The sources of a closed class are not among them: the class stands for them.
+-- Sources and classes that are paused, disabled, or whose breaker is open. Breakers come first, in the order in which
+-- they opened. Sources that are closed only by their class are not listed, but the class is.
 SELECT name, enabled, opened_at IS NOT NULL AS opened, coalesce(paused_until > {now}, FALSE) AS paused,
        -{seconds_until(opened_at)} AS seconds, last_error
 FROM {t}sources
@@ -32,8 +32,8 @@ ORDER BY opened_at IS NULL, opened_at, name
 LIMIT :n;
 
 -- name: held_queues
--- Which of these sources and classes have ready jobs in which queues: for a source one probe of the claim index in each
--- lane, for a class the first jobs of each lane. Not by EXISTS, for which PostgreSQL reads all ready jobs.
+-- The queues in which these sources and classes have ready jobs: for a source, one probe of the claim index in each
+-- lane; for a class, the first jobs of each lane. No EXISTS for sources, because PostgreSQL would read all ready jobs.
 WITH RECURSIVE {part:ready_lanes}, lane AS (SELECT queue, task, priority FROM sourced LIMIT :n)
 SELECT lane.queue, asked.source
 FROM lane CROSS JOIN {rows:asked(source text)}
@@ -55,7 +55,7 @@ WHERE asked.source NOT LIKE '%:%' AND EXISTS (
 ORDER BY 1, 2;
 
 -- name: troubled_schedules
--- Schedules that have a problem, and schedules with a tick that is due; those due longest first.
+-- Schedules that have a problem or a due tick, the longest due first.
 SELECT id, problem, CASE WHEN paused_at IS NULL THEN -{seconds_until(next_tick)} END AS late
 FROM (
     SELECT id, problem, paused_at, next_tick FROM {t}schedules WHERE problem IS NOT NULL AND retired_at IS NULL

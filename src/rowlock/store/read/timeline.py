@@ -1,4 +1,4 @@
-"""What ran in the last minutes: the calls to each source by minute, and the attempts in each slot."""
+"""The recent past: the calls to each source by minute, and the attempts in each slot."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.records import moment, record
 
 STRIP_SECONDS = 3600.0
-MOST_ENDS = 10_000  # finished jobs that a strip is made from
+MOST_ENDS = 10_000  # the most finished jobs that strips are made from
 MOST_BARS = 2_000
 
 
 class StripMinute(NamedTuple):
-    """What came of the calls to a source in one minute."""
+    """The results of calls to a source in one minute."""
 
     at: datetime
     succeeded: int
@@ -26,8 +26,7 @@ class StripMinute(NamedTuple):
 
 @operation(read=True)
 def source_strips(names: Sequence[str]) -> Steps[dict[str, list[StripMinute]]]:
-    """The last hour of each source, by minute, from the newest MOST_ENDS jobs that finished; quiet minutes are left
-    out."""
+    """The last hour of each source by minute, without empty minutes, from the newest MOST_ENDS finished jobs."""
     asked = [(name,) for name in names]
     found: dict[str, dict[datetime, list[int]]] = defaultdict(dict)
     for row in (yield Call("source_strip", asked=asked, n=MOST_ENDS, ago=-STRIP_SECONDS)) if asked else []:
@@ -38,7 +37,7 @@ def source_strips(names: Sequence[str]) -> Steps[dict[str, list[StripMinute]]]:
 
 
 class Bar(NamedTuple):
-    """One attempt in the time that a drawing shows."""
+    """One attempt in a chart of the slots."""
 
     job_id: str
     task: str
@@ -50,7 +49,7 @@ class Bar(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """One slot of a worker, and what ran there."""
+    """One slot of a worker, with its attempts."""
 
     worker: str
     slot: int
@@ -59,8 +58,8 @@ class Lane(NamedTuple):
 
 @operation(read=True)
 def slot_lanes(seconds: float) -> Steps[tuple[datetime, list[Lane], bool]]:
-    """Attempts of the last seconds, in as many lanes as ran side by side; also the present moment, and whether all
-    attempts of that time are there."""
+    """The present moment, the attempts of the last `seconds` in as many lanes as ran concurrently, and whether these
+    are all attempts of that time."""
     now = yield from clock.now().start()
     rows = yield Call("slot_bars", n=MOST_BARS, ago=-seconds)
     bars = [record(Bar, row) for row in rows if row.began is not None]
@@ -68,7 +67,7 @@ def slot_lanes(seconds: float) -> Steps[tuple[datetime, list[Lane], bool]]:
 
 
 def in_lanes(bars: Iterable[Bar]) -> list[Lane]:
-    """Attempts in lanes without overlaps. Which slot an attempt had is not stored: the first free one is shown."""
+    """Arrange attempts in lanes without overlaps. Their real slots aren't stored, so each gets the first free lane."""
     lanes: dict[str, list[Lane]] = {}
     for bar in sorted(bars, key=lambda bar: (bar.worker, bar.began)):
         mine = lanes.setdefault(bar.worker, [])

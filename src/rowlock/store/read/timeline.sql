@@ -1,15 +1,15 @@
--- What ran in the last minutes, in the order of store/read/timeline.py. Each statement reads a bounded number of rows.
+-- The recent past, in the order of store/read/timeline.py. Each statement reads a bounded number of rows.
 
 -- part: end_order [postgres]
--- The column of jobs_finished by which the latest ends are found: the nearest to the order of ends that has an index.
+-- The column of jobs_finished for finding the latest ends: the indexed column that is closest to the order of ends.
 id
 
 -- part: end_order [sqlite]
--- The column of jobs_finished by which the latest ends are found: rowids are given in the order of ends.
+-- The column of jobs_finished for finding the latest ends: rowids are assigned in the order of ends.
 rowid
 
 -- name: source_strip
--- What came of calls to these sources in the last -:ago seconds, by minute.
+-- The results of calls to these sources in the last -:ago seconds, by minute.
 SELECT source, {time(at)} AS at, succeeded, failed FROM (
     -- Successes among the :n newest finished jobs.
     SELECT j.source AS source, {minute(j.finished_at)} AS at, count(*) AS succeeded, 0 AS failed
@@ -29,8 +29,8 @@ SELECT source, {time(at)} AS at, succeeded, failed FROM (
     GROUP BY 1, 2) found;
 
 -- name: slot_bars
--- Attempts that ran in the last -:ago seconds, for a drawing of the slots: the :n newest successes, the :n newest others,
--- and what runs now.
+-- Attempts in the last -:ago seconds, for a chart of the slots: the :n newest successes and other ends, and all
+-- running.
 SELECT * FROM (
     SELECT CAST(j.id AS text) AS job_id, j.task, j.attempt, j.last_worker AS worker, 'succeeded' AS outcome,
            {time(j.started_at)} AS began, {time(j.finished_at)} AS ended

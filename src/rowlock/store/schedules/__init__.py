@@ -1,1 +1,1 @@
-"""Schedules: declaring them, firing their ticks, and the dispatchers that do it."""
+"""Schedules: their definitions, their ticks, and the dispatchers that fire them."""

@@ -1,4 +1,4 @@
-"""Which dispatchers live, and which schedules each declares: one that no living dispatcher declares is retired."""
+"""Live dispatchers and the schedules that they declare. A schedule that no live dispatcher declares is retired."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Names = set[tuple[str]]
 
 @operation(repeatable=True)
 def register(dispatcher: str, declares: Sequence[str], lease: float, wake_address: str | None = None) -> Steps[Any]:
-    """Write a dispatcher's row; returns when it started, by the database's clock."""
+    """Register a dispatcher; returns when it started, by the database's clock."""
     listed = json.dumps(sorted(declares))
     rows = yield Call("register_dispatcher", id=dispatcher, declares=listed, lease=lease, address=wake_address)
     return rows[0].started_at
@@ -22,7 +22,7 @@ def register(dispatcher: str, declares: Sequence[str], lease: float, wake_addres
 
 @operation(single=True, repeatable=True)
 def seen(dispatcher: str, lease: float) -> Steps[bool]:
-    """Note that a dispatcher is alive; False when its row is gone."""
+    """Renew a dispatcher's lease. False if the lease has expired or the row is gone."""
     return bool((yield Call("dispatcher_seen", id=dispatcher, lease=lease)))
 
 
@@ -34,24 +34,24 @@ def leave(dispatcher: str) -> Steps[None]:
 
 @operation(repeatable=True)
 def retire(lease: float) -> Steps[list[str]]:
-    """Retire what no living dispatcher has declared for two leases."""
-    living, lately = yield from _declared(lease)
-    yield from _touch(living, lease)
-    return [row.id for row in (yield Call("retire_schedules", ago=-2 * lease, spared=sorted(lately)))]
+    """Retire the schedules that no live dispatcher has declared for the duration of two leases."""
+    live, recent = yield from _declared(lease)
+    yield from _touch(live, lease)
+    return [row.id for row in (yield Call("retire_schedules", ago=-2 * lease, spared=sorted(recent)))]
 
 
-def _declared(lately: float) -> Steps[tuple[Names, Names]]:
-    """The schedules that living dispatchers declare, and those of dispatchers that lived within the last seconds."""
-    living: Names = set()
-    all_of_them: Names = set()
-    for row in (yield Call("declarations", ago=-lately)):
+def _declared(seconds: float) -> Steps[tuple[Names, Names]]:
+    """The schedules that live dispatchers declare, and those of dispatchers that were alive within these seconds."""
+    live: Names = set()
+    recent: Names = set()
+    for row in (yield Call("declarations", ago=-seconds)):
         found = {(name,) for name in names(row.declares) or ()}
-        all_of_them |= found
-        living |= found if row.alive else set()
-    return living, all_of_them
+        recent |= found
+        live |= found if row.alive else set()
+    return live, recent
 
 
 def _touch(declared: Names, every: float) -> Steps[None]:
-    """Write the time of declaration of these schedules, unless it was written within the last `every` seconds."""
+    """Update `declared_at` of these schedules, unless it was updated within the last `every` seconds."""
     if declared:
         yield Call("touch_declared", asked=sorted(declared), ago=-every)

@@ -1,15 +1,15 @@
--- Firing due ticks, in the order of fire.py. A dispatcher that fires a tick locks the schedule's row, writes the tick
--- and its job, and moves `next_tick` on, all in one transaction. The primary key of `ticks` (schedule, moment) makes a
--- second job for the tick impossible.
+-- Fire due ticks, in the order of fire.py. A dispatcher that fires a tick locks the schedule's row, writes the tick and
+-- its job, and advances `next_tick`, all in one transaction. The primary key of `ticks` (schedule, moment) makes a
+-- second job for one tick impossible.
 
 -- part: not_left_out
--- The asking dispatcher does not leave the schedule, with this rule, to others: its version may not know the rule.
+-- The calling dispatcher does not leave out the schedule with this rule, as it does if its version can't read the rule.
 NOT (zone || ' ' || rule || ' ' || id
      {among(SELECT left_out.zone || ' ' || left_out.rule || ' ' || left_out.id
             FROM {rows:left_out(id text, rule text, zone text)})})
 
 -- name: next_due
--- The seconds until the next tick is due, without schedules that the asking dispatcher leaves out.
+-- The seconds until the next tick is due, without the schedules that the calling dispatcher leaves out.
 SELECT {seconds_until(next_tick)} AS seconds FROM {t}schedules
 WHERE next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL
   AND {part:not_left_out}
@@ -23,12 +23,12 @@ id, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds,
        {time({now})} AS now, {time(paused_at)} AS paused_at
 
 -- part: is_due
--- The schedule has a due tick, and the asking dispatcher does not leave it out.
+-- The schedule has a due tick, and the calling dispatcher does not leave it out.
 next_tick IS NOT NULL AND paused_at IS NULL AND retired_at IS NULL AND next_tick <= {now} AND {part:not_left_out}
 
 -- name: lock_due
--- Schedules with a due tick, the longest due first. Skipped are schedules that another dispatcher has locked, and those
--- that this dispatcher leaves out.
+-- Lock schedules with a due tick, the longest due first. Skips those that another dispatcher has locked, and those that
+-- the calling dispatcher leaves out.
 SELECT {part:due_schedule}
 FROM {t}schedules s
 WHERE {part:is_due}
@@ -37,23 +37,23 @@ LIMIT :n
 FOR UPDATE SKIP LOCKED;
 
 -- name: list_due
--- The schedules that lock_due would lock, for a dispatcher that fires them one by one after an error.
+-- The schedules that lock_due would lock, for a dispatcher that fires them one by one after an error. Takes no locks.
 SELECT id, rule, zone FROM {t}schedules
 WHERE {part:is_due}
 ORDER BY next_tick
 LIMIT :n;
 
 -- name: tell_problem
--- Store why a schedule cannot be fired; `schedules list` shows it.
+-- Store why a schedule can't be fired; `schedules list` shows it.
 UPDATE {t}schedules SET problem = :problem, updated_at = {now} WHERE id = :id;
 
 -- name: schedules_at_work
--- Of these schedules, the ones with a job that is not final: of a tick, made by hand, or retried.
+-- Those of these schedules with an unfinished job: from a tick, from a run by hand, or retried.
 SELECT asked.id FROM {rows:asked(id text)}
 WHERE (SELECT 1 FROM {t}jobs_live j WHERE j.schedule_id = asked.id LIMIT 1) IS NOT NULL;
 
 -- name: write_ticks
--- Write ticks that are fired or skipped now; returns the ticks that had no row before.
+-- Write ticks that are fired or skipped now. Returns those that had no row before.
 INSERT INTO {t}ticks (schedule_id, tick, job_id, fired_at)
 SELECT fired.schedule_id, fired.tick, fired.job_id, {now}
 FROM {rows:fired(schedule_id text, tick time, job_id uuid)}
@@ -63,7 +63,7 @@ RETURNING CAST(job_id AS text) AS job_id;
 
 -- name: fire_jobs
 -- Insert the jobs of ticks, with the options of their schedules (core/options.py lists them). `tick` is the nominal
--- moment, `run_after` the moment with its jitter.
+-- time; `run_after` is now plus the jitter.
 INSERT INTO {t}jobs_live (
     id, args, task, ready, schedule_id, tick, run_after,
     queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,

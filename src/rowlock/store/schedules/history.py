@@ -1,4 +1,4 @@
-"""The last ticks of schedules, with those that nobody fired."""
+"""The last ticks of schedules, including missed ones."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ TICKS = 30
 
 
 class Tick(NamedTuple):
-    """One moment of a schedule that has passed."""
+    """A past tick of a schedule."""
 
     at: datetime
-    what: str  # fired, skipped (the job before still ran), missed (nobody fired it)
+    what: str  # fired, skipped (the previous job was still running), missed (no dispatcher fired it)
     job_id: str | None
     state: str | None
 
 
 @operation(read=True)
 def ticks(schedules: Sequence[ScheduleRow]) -> Steps[dict[str, list[Tick]]]:
-    """The last ticks of each schedule, oldest first, with those that nobody fired."""
+    """The last ticks of each schedule, oldest first, including missed ones."""
     fired: dict[str, dict[datetime, str | None]] = {}
     for schedule in schedules:
         rows = yield Call("ticks_of", id=schedule.id, n=TICKS)

@@ -1,4 +1,4 @@
-"""Schedules: declaring them, pausing and firing them by hand, reading them. Their ticks fire in fire.py."""
+"""Schedules: declare, pause, run by hand, read. Their ticks fire in fire.py."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class ScheduleRow:
     paused_at: datetime | None
     retired_at: datetime | None
     last_tick: datetime | None
-    last_job: str | None  # of the last tick; before there was one, what was run by hand
+    last_job: str | None  # the job of the last tick; before the first tick, of the last run by hand
     next_tick: datetime | None
     problem: str | None
-    last_state: str | None  # of that job; None when it was pruned
+    last_state: str | None  # the state of that job; None if it was pruned
     read_at: datetime  # by the database's clock
-    fired_ahead: frozenset[datetime] = frozenset()  # ticks after that moment which a clock that was ahead has fired
+    fired_ahead: frozenset[datetime] = frozenset()  # later ticks that have fired already, by a clock that was ahead
 
     def coming(self, now: datetime | None, n: int) -> list[datetime]:
-        """The next `n` ticks after a moment, without one after it was read; ticks that have fired do not fire again."""
+        """The next `n` ticks after `now`, by default after the row was read, without ticks that have fired already."""
         if self.paused_at is not None or self.retired_at is not None or self.problem is not None:
             return []
         rule = parse_rule(self.rule, self.zone, seconds=True)
@@ -68,11 +68,11 @@ class ScheduleRow:
 
 
 class Declared(NamedTuple):
-    """What became of definitions."""
+    """The results of declaring schedules, by id."""
 
     written: set[str]
-    refused: dict[str, str]  # by id: the origin (code, config, by hand) of the schedule that has this name
-    back: set[str]  # schedules that were retired and are declared again
+    refused: dict[str, str]  # the origin (code, config, by hand) of the schedule that already has this name
+    back: set[str]  # schedules that were retired and are in use again
     retired: set[str]  # schedules that stay retired: a process that started later has written another definition
 
 
@@ -81,8 +81,8 @@ class Declared(NamedTuple):
 
 @operation()
 def declare(schedules: Sequence[Schedule], origin: str, started_at: datetime | float | None) -> Steps[Declared]:
-    """Write definitions. `started_at` is when the declaring process started, by the database's clock; None is now. One
-    that is added by hand and has no tick left is refused; code and config may have one that has fired."""
+    """Write definitions. `started_at` is when the declaring process started, by the database's clock (None: now). A
+    schedule without a future tick is refused by hand, but allowed in code and config, where it may have fired."""
     now = yield from clock.now().start()
     before = yield Call("schedule_origins", asked=[(schedule.id,) for schedule in schedules])
     if origin == "runtime":
@@ -123,7 +123,7 @@ def _row(s: Schedule, now: datetime) -> tuple[Any, ...]:
 
 @operation()
 def run_now(schedule_id: str) -> Steps[str]:
-    """Fire a schedule by hand, now; its ticks are not touched. Returns the job."""
+    """Run a schedule's task now, by hand, without changing its ticks. Returns the job's id."""
     rows = yield Call("lock_schedule", id=schedule_id)
     if not rows:
         raise ScheduleNotFound(schedule_id)
@@ -139,15 +139,15 @@ def run_now(schedule_id: str) -> Steps[str]:
 
 @operation()
 def pause(schedule_id: str) -> Steps[None]:
-    """No more ticks until it is resumed."""
+    """Stop a schedule's ticks until it is resumed."""
     if not (yield Call("pause_schedule", id=schedule_id)):
         raise ScheduleNotFound(schedule_id)
 
 
 @operation()
 def resume(schedule_id: str) -> Steps[None]:
-    """Ticks again, from now on, and its stored problem is deleted. A tick that was due before the pause fires now, and
-    counts as late as it was at the pause."""
+    """Let a schedule's ticks fire again from now on, and delete its stored problem. A tick that was due before the
+    pause fires now, and counts as late as it was when the pause began."""
     rows = yield Call("lock_schedule", id=schedule_id)
     if not rows:
         raise ScheduleNotFound(schedule_id)
@@ -158,20 +158,20 @@ def resume(schedule_id: str) -> Steps[None]:
         yield from fire_locked([row])
     next_tick = first_tick(rule, moment(row.starts_at), moment(row.ends_at), moment(row.now))
     if paused_at is None and owed is not None and (next_tick is None or owed <= next_tick):
-        next_tick = owed  # what one that was not paused owes, it still owes
+        next_tick = owed  # it wasn't paused, so a tick that is due stays due
     yield Call("resume_schedule", id=schedule_id, next_tick=next_tick)
     yield from wake_dispatchers()
 
 
 @operation()
 def remove(schedule_id: str) -> Steps[None]:
-    """Forget a schedule that was added by hand, or one that is retired."""
+    """Delete a schedule that was added by hand or is retired."""
     there = yield Call("schedule_origins", asked=[(schedule_id,)])
     if not there:
         raise ScheduleNotFound(schedule_id)
     (row,) = there
     if row.origin != "runtime" and not row.retired:
-        raise NotAllowed(f"schedule {schedule_id!r} comes from the {row.origin}: take it out there, or pause it")
+        raise NotAllowed(f"schedule {schedule_id!r} comes from the {row.origin}: remove it there, or pause it")
     yield Call("remove_schedule", id=schedule_id)
 
 

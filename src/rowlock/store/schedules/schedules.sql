@@ -1,10 +1,10 @@
 -- Schedules, in the order of schedules.py.
 
 -- name: declare_schedules
--- Write definitions of schedules. A schedule is changed only from the origin that made it (code, config, runtime); from
--- code and config only by a process that started after its last writer. A process that started earlier may still
--- declare an equal definition: nothing changes, but the schedule counts as declared, and is no longer retired. The
--- options of a schedule appear six times, always in the order in which core/options.py lists them.
+-- Write definitions of schedules. Only the origin that made a schedule (code, config, runtime) may change it; from code
+-- and config, only a process that started after its last writer. A process that started earlier may still declare an
+-- equal definition: nothing changes, but the schedule counts as declared and is no longer retired. The options of a
+-- schedule appear six times below, always in the order of core/options.py.
 INSERT INTO {t}schedules (
     id, task, args, rule, zone, missed, missed_most, missed_seconds, overlap, jitter_seconds, starts_at, ends_at,
     queue, priority, max_attempts, backoff, timeout_seconds, source, on_success, on_dead, on_lost, keep_seconds, owner,
@@ -32,17 +32,17 @@ SET task = excluded.task, args = excluded.args, missed = excluded.missed, missed
         THEN {t}schedules.writer_started_at ELSE excluded.writer_started_at END,
     declared_at = excluded.declared_at, retired_at = NULL, problem = NULL, updated_at = excluded.updated_at,
     next_tick = CASE
-        -- The rule has changed, the schedule was retired or had no next tick, or its start was moved later: the first
-        -- tick from now.
+        -- If the rule has changed, the schedule was retired or had no next tick, or its start was moved later: take the
+        -- first tick from now.
         WHEN {t}schedules.rule <> excluded.rule OR {t}schedules.zone <> excluded.zone
              OR {t}schedules.retired_at IS NOT NULL OR {t}schedules.next_tick IS NULL
              OR {t}schedules.next_tick < excluded.starts_at
         THEN excluded.next_tick
-        -- The stored tick is later than the first tick from now, because the start was moved earlier or a clock that
-        -- was ahead wrote it: the first tick from now.
+        -- If the stored tick is later than the first tick from now, because the start was moved earlier or a clock that
+        -- was ahead wrote it: take the first tick from now.
         WHEN {t}schedules.next_tick > excluded.next_tick
         THEN excluded.next_tick
-        -- Else the stored tick stays: it may be due already, and `missed` says what becomes of it.
+        -- Otherwise keep the stored tick: it may be due already, and the option `missed` decides what happens to it.
         ELSE {t}schedules.next_tick END,
     rule = excluded.rule, zone = excluded.zone
 WHERE {t}schedules.origin = excluded.origin
@@ -70,46 +70,45 @@ WHERE {t}schedules.origin = excluded.origin
 RETURNING id;
 
 -- name: schedule_origins
--- Where these schedules come from, whether they are retired, and their rules.
+-- The origins of these schedules, whether they are retired, and their rules.
 SELECT id, origin, retired_at IS NOT NULL AS retired, rule, zone
 FROM {t}schedules WHERE id {in:asked(id text)};
 
 -- name: lock_schedule
--- One schedule, whatever its state, locked.
+-- Lock one schedule, whatever its state.
 SELECT {part:due_schedule}
 FROM {t}schedules s
 WHERE id = :id
 FOR UPDATE;
 
 -- name: last_job
--- Store the job of a run by hand as the schedule's last job. `updated_at` stays: it says when `next_tick` was written.
+-- Store the job of a run by hand as the schedule's last job. `updated_at` stays: it is when `next_tick` was written.
 UPDATE {t}schedules SET last_job = :job_id WHERE id = :id;
 
 -- name: ticks_ahead
--- Ticks of these schedules that have fired although their moment is in the future. They do not fire again.
+-- Ticks of these schedules that have fired although they are in the future. They don't fire again.
 SELECT k.schedule_id, {time(k.tick)} AS tick
 FROM {rows:asked(id text)}
 CROSS JOIN {t}ticks k
 WHERE k.schedule_id = asked.id AND k.tick > {now};
 
 -- name: pause_schedule
--- No more ticks until it is resumed.
+-- Stop a schedule's ticks until it is resumed.
 UPDATE {t}schedules SET paused_at = coalesce(paused_at, {now}), updated_at = {now} WHERE id = :id RETURNING id;
 
 -- name: resume_schedule
--- End the pause; the next tick is :next_tick. The caller has locked the row and fired the ticks that were due before
--- the pause.
+-- End the pause and set the next tick. The caller has locked the row and fired ticks that were due before the pause.
 UPDATE {t}schedules
 SET next_tick = :next_tick, paused_at = NULL, problem = NULL, updated_at = {now}
 WHERE id = :id
 RETURNING id;
 
 -- name: remove_schedule
--- Delete a schedule that was added by hand. The rows of its ticks stay until they are pruned.
+-- Delete a schedule. The rows of its ticks stay until they are pruned.
 DELETE FROM {t}schedules WHERE id = :id RETURNING id;
 
 -- name: list_schedules
--- Schedules by name, each with the state of its last tick's job, or of a run by hand if no tick has fired yet.
+-- Schedules by name, each with the state of its last tick's job, or of its last run by hand if no tick has fired yet.
 SELECT s.id, s.task, CAST(s.args AS text) AS args, s.rule, s.zone, s.missed, s.missed_most, s.missed_seconds,
        s.overlap, s.queue, s.priority, s.owner, s.source, s.max_attempts, s.timeout_seconds, s.jitter_seconds,
        {time(s.starts_at)} AS starts_at, {time(s.ends_at)} AS ends_at, s.origin,

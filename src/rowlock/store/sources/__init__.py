@@ -1,1 +1,1 @@
-"""Sources: claiming under their limits, settings, and what outcomes do to their breakers."""
+"""Sources: claims under their limits, their settings and pauses, and their circuit breakers."""

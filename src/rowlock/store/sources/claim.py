@@ -1,7 +1,7 @@
-"""Claiming jobs that have a source: look without locks, then lock, count and claim in one transaction.
+"""Claim jobs that have a source: look without locks, then lock, count and claim in one transaction.
 
-Lock order: classes with a total (the claim waits for their locks), then sources, then jobs (both skipped if locked). A
-claim never waits while it holds a source, so it cannot take part in a deadlock.
+Lock order: classes with a total (the claim waits for their locks), then sources, then jobs (locked ones are skipped). A
+claim never waits for a lock while it holds a source, so it cannot take part in a deadlock.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from rowlock.core.claiming.ranges import Position, QueueTask, Range, Sighting, S
 from rowlock.core.job import Claimed
 from rowlock.core.sources.admission import UNLIMITED, Admission, Gate, admit, class_of
 from rowlock.store.engine.operation import Call, Row, Steps, dialect, operation
-from rowlock.store.jobs.claim import claim_front, claim_picked, in_claim_order, let_go
+from rowlock.store.jobs.claim import claim_front, claim_picked, in_claim_order, release_queued_keys
 
-Asked = Mapping[Position, int]  # at most how many jobs to take at each position
+Asked = Mapping[Position, int]  # the most jobs to take at each position
 _priority_and_age = attrgetter("priority", "id")
 
 
 @operation(read=True, hot=True)
 def look(ranges: Sequence[SourceRange]) -> Steps[list[Sighting]]:
-    """The sources with ready jobs in these ranges, each with its gate, best priority first."""
+    """Find the sources with ready jobs in these ranges, each with its gate, best priority first."""
     rows = yield Call("look", span=ranges)
     return [Sighting(Position._make(row[:4]), gate_of(row[5:]), bool(row[4])) for row in rows]
 
 
 def gate_of(row: Sequence[Any]) -> Gate:
     gate = Gate._make(row)
-    if gate.enabled is True:  # PostgreSQL; SQLite stores booleans as 0 and 1
+    if gate.enabled is True:  # PostgreSQL: its booleans need no conversion; SQLite's are 0 and 1
         return gate
     return gate._replace(enabled=bool(gate.enabled), opened=bool(gate.opened), probing=bool(gate.probing))
 
@@ -48,24 +48,24 @@ def claim_sourced(
     n: int,
     lease: float,
 ) -> Steps[ClaimResult]:
-    """Claim up to `n` jobs under one new token: of these sources in this order, and of the ranges of plain jobs, which
-    together take turns like one source."""
+    """Claim up to `n` jobs under one new token: jobs of these sources in this order, and jobs from the ranges of plain
+    jobs, which take turns as if they were one more source."""
     admitted = yield from _admitted({one.source: one.gate for one in sightings})
     admissions, at = admitted.admissions, admitted.at
-    share = max(1, math.ceil(n / (len(admissions) + 1)))  # jobs to read at each position; + 1: plain jobs
+    share = max(1, math.ceil(n / (len(admissions) + 1)))  # jobs to read at each position; + 1 for plain jobs
     asked = {
         position: min(share, admissions[position.source].room, n)
         for position, _, _ in sightings
         if position.source in admissions
     }
-    # The short way: all jobs that are found may start, so there is nothing to choose.
+    # Short path: every job that is found may start, so there is nothing to choose.
     if not plain and (epoch := _epoch_of_all(asked, admitted, n)) is not None:
         values = {"epoch": epoch, "worker": worker, "token": token, "lease": lease, "at": at}
         if jobs := (yield from _claim_all(asked, share, **values)):
-            yield from let_go(jobs)
+            yield from release_queued_keys(jobs)
             yield from _spend(jobs, admitted, token)
             return _result(in_turn(jobs, order), False, sightings, asked, _counted(jobs), admitted)
-    # The long way: find jobs, choose among them in turn, claim the chosen ones.
+    # Long path: find jobs, choose among them by turns, claim the chosen ones.
     rows = (yield Call("find_turns", turn=_rows(asked), n=share)) if asked else []
     found = [Found(*row) for row in rows]
     sourced, ends = _oldest(found, asked)
@@ -84,7 +84,7 @@ def claim_sourced(
         rows = yield from _claim(picks, admitted.gates, worker, token, lease, at)
         yield from _spend(picks, admitted, token)
         jobs = in_claim_order(rows, token, worker)
-        yield from let_go(jobs)
+        yield from release_queued_keys(jobs)
     return _result(in_turn(jobs, order), bool(unsourced), sightings, asked, _counted(found), admitted)
 
 
@@ -93,8 +93,8 @@ class _Admitted(NamedTuple):
 
     admissions: dict[str, Admission]  # of the sources that admit at least one job
     gates: dict[str, Gate]  # of all sources
-    locked: set[str]  # sources that another worker has locked, or that must be locked first
-    at: Any  # the database's time of the count
+    locked: set[str]  # sources that another worker has locked, or that have got a limit since the look
+    at: Any  # the database's time when it counted
 
 
 def _rows(asked: Asked) -> list[tuple[str, str, int, str, int]]:
@@ -102,7 +102,7 @@ def _rows(asked: Asked) -> list[tuple[str, str, int, str, int]]:
 
 
 def _epoch_of_all(asked: Asked, admitted: _Admitted, n: int) -> int | None:
-    """If every job that is found may be claimed: the breaker epoch that all of these sources have. Else None."""
+    """The breaker epoch that all of these sources share, if every job that is found may be claimed. Else None."""
     sources = {position.source for position in asked}
     epochs = {admitted.gates[source].epoch for source in sources}
     free = len(sources) == len(asked) and sum(asked.values()) <= n
@@ -112,12 +112,12 @@ def _epoch_of_all(asked: Asked, admitted: _Admitted, n: int) -> int | None:
 
 
 def _claim_all(asked: Asked, share: int, **values: Any) -> Steps[list[Claimed]]:
-    """Claim every job that is found, without choosing; none if this engine cannot. `values` are the parameters that all
-    statements of a claim have."""
+    """Claim every job that is found, without choosing. Claims none if this engine can't read a different number of jobs
+    at each position. `values` holds the parameters that all statements of a claim share."""
     if (yield from dialect()).moves_in_one_statement:
         rows = yield Call("claim_turns", turn=_rows(asked), **values)
         return in_claim_order(rows, values["token"], values["worker"])
-    if any(most < share for most in asked.values()):  # a LIMIT must be the same for all positions there
+    if any(most < share for most in asked.values()):  # on SQLite, LIMIT is the same for all positions
         return []
     front = yield Call("front_turns", turn=_rows(asked), n=share, epoch=values["epoch"])
     return (yield from claim_front(front, **values))
@@ -132,7 +132,7 @@ def _result(
     admitted: _Admitted,
 ) -> ClaimResult:
     """The claimed jobs, the positions that may have more jobs, and the gates of the sources after the claim. `asked`
-    and `found` are how many jobs were asked for and found at each position; `plain`: there were plain jobs."""
+    and `found` count the jobs requested and found at each position; `plain` is True if any plain jobs were found."""
     claimed, started = _counted(jobs), Counter(job.source for job in jobs)
     left = {
         position
@@ -152,7 +152,7 @@ def _counted(jobs: Sequence[Found | Claimed]) -> Counter[Position]:
 
 
 def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
-    """Lock the sources that have limits, count again under the locks, and compute how many jobs each admits."""
+    """Lock the sources that have limits, count again under the locks, and work out how many jobs each one admits."""
     missing = [source for source, gate in seen.items() if not gate.has_row]
     if missing:
         yield Call("make_sources", made=[(name,) for name in sorted({*missing, *map(class_of, missing)})])
@@ -166,7 +166,7 @@ def _admitted(seen: dict[str, Gate]) -> Steps[_Admitted]:
     free = {
         source: admit(gate)
         for source, gate in gates.items()
-        # A source that got a limit since the look is not locked here: it is left to the next claim.
+        # A source that got a limit after the look isn't locked here, so it is left to the next claim.
         if (source in ours or not gate.governed) and (gate.total is None or class_of(source) in classes)
     }
     admissions = {source: admission for source, admission in free.items() if admission.room > 0}
@@ -177,9 +177,9 @@ Ends = dict[Position, int]  # positions that may have more jobs, for the argumen
 
 
 def _oldest(found: list[Found], asked: Asked) -> tuple[list[Found], Ends]:
-    """The jobs of sources that may be claimed without breaking the order of age. If a source has jobs at several
-    positions of one priority and one of them was not read to its end, jobs younger than the last one read there are
-    left out, because an unread job may be older than they are. That position is marked as possibly having more."""
+    """The jobs of sources that may be claimed without overtaking an older job. A source may have jobs at several
+    positions of one priority. If one of these was not read to its end, jobs younger than the last one read there are
+    left out, because an unread job may be older. That position is marked as possibly having more jobs."""
     groups: dict[tuple[int, str | None], dict[Position, list[Found]]] = {}
     for job in found:
         groups.setdefault((job.priority, job.source), {}).setdefault(position_of(job), []).append(job)
@@ -195,9 +195,8 @@ def _oldest(found: list[Found], asked: Asked) -> tuple[list[Found], Ends]:
 
 
 def _plain_in_order(found: list[Found], share: int) -> tuple[list[Found], Ends]:
-    """The plain jobs that may be claimed without breaking the order over all ranges. If a range was not read to its
-    end, jobs that come after the last one read there are left out, and that position is marked as possibly having
-    more."""
+    """The plain jobs that may be claimed without breaking claim order across the ranges. If a range was not read to its
+    end, all jobs after the last one read there are left out, and its position is marked as possibly having more."""
     ranges: dict[QueueTask, list[Found]] = {}
     for job in found:
         ranges.setdefault(QueueTask(job.queue, job.task), []).append(job)
@@ -212,7 +211,7 @@ def _plain_in_order(found: list[Found], share: int) -> tuple[list[Found], Ends]:
 def _claim(
     picks: Sequence[Found], gates: dict[str, Gate], worker: str, token: str, lease: float, at: Any
 ) -> Steps[list[Row]]:
-    """Claim the jobs, one statement per breaker epoch of their sources; nearly always all have the same epoch."""
+    """Claim the jobs, with one statement for each breaker epoch. Nearly always all sources are in the same epoch."""
     epochs: dict[int, list[tuple[str]]] = {}
     for job in picks:
         epoch = gates[job.source].epoch if job.source else 0

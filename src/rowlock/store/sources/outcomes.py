@@ -1,7 +1,7 @@
-"""What outcomes say about sources: streaks, breakers, pauses and refusals, written with the outcomes themselves.
+"""Update sources by the outcomes of their jobs: streaks, breakers, pauses, refusals; in the outcomes' transaction.
 
-A success costs the source's row at most one write a second. Only a failure that the source caused, or a refusal, is
-weighed one by one, by `core.sources.breaker.after`, under the row's lock.
+Successes write the source's row at most once a second. If one outcome is a refusal or a failure that the source caused,
+`core.sources.breaker.after` weighs all outcomes of that source one by one, under the row's lock.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from rowlock.store.engine.records import record
 
 
 def succeeded(sources: Sequence[tuple[str, int]]) -> Steps[None]:
-    """Count successes for these sources, each with the breaker epoch of its attempt."""
+    """Record a success of each of these sources, given with the breaker epoch of the attempt."""
     epochs: dict[int, set[str]] = {}
     for source, epoch in sources:
         epochs.setdefault(epoch, set()).add(source)
-    for epoch, names in sorted(epochs.items()):  # in one order for all, so that none wait for each other in a circle
+    for epoch, names in sorted(epochs.items()):  # every process in the same order, to avoid deadlocks
         yield Call("source_succeeded", done=[(name,) for name in sorted(names)], epoch=epoch)
 
 
-def tell(told: Sequence[tuple[str, int, Transition]]) -> Steps[None]:
-    """Apply outcomes, in their order, to their sources, each with the breaker epoch of its attempt."""
-    events = [(source, _event(epoch, transition)) for source, epoch, transition in told]
+def apply(outcomes: Sequence[tuple[str, int, Transition]]) -> Steps[None]:
+    """Apply outcomes (source, breaker epoch of the attempt, transition) to their sources, in this order."""
+    events = [(source, _event(epoch, transition)) for source, epoch, transition in outcomes]
     events = [(source, event) for source, event in events if event.kind != "none" or event.retry_after is not None]
     names = sorted({source for source, event in events if event.kind != "success"})
     if names:
@@ -36,20 +36,20 @@ def tell(told: Sequence[tuple[str, int, Transition]]) -> Steps[None]:
 
 
 def _weigh(names: list[str], events: list[tuple[str, BreakerEvent]]) -> Steps[None]:
-    """Weigh the outcomes of sources that have a failure or a refusal among them."""
+    """Weigh the outcomes of sources with at least one failure or refusal."""
     yield Call("make_sources", made=[(name,) for name in sorted({*names, *map(class_of, names)})])
     rows = yield Call("lock_health", asked=[(name,) for name in names])
     changed = [_changed(row, [event for source, event in events if source == row.name]) for row in rows]
-    yield Call("write_health", told=changed)
+    yield Call("write_health", changed=changed)
 
 
 def _event(epoch: int, transition: Transition) -> BreakerEvent:
-    said = (transition.retry_after, transition.error_code, transition.error_message)
+    details = (transition.retry_after, transition.error_code, transition.error_message)
     if transition.state is State.SUCCEEDED:
-        return BreakerEvent("success", epoch, *said)
+        return BreakerEvent("success", epoch, *details)
     if transition.fault == "source":
-        return BreakerEvent("failure", epoch, *said)
-    return BreakerEvent("refusal" if transition.fault == "refusal" else "none", epoch, *said)
+        return BreakerEvent("failure", epoch, *details)
+    return BreakerEvent("refusal" if transition.fault == "refusal" else "none", epoch, *details)
 
 
 def _changed(row: Row, events: list[BreakerEvent]) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Operations on sources for operators: settings, pauses, health, refusals. Claiming is in claim.py."""
+"""What operators do with sources: change settings, pause and resume, look at health. For claims see claim.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rowlock.store.engine.wake import wake_idle
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source or source class: its own settings, its health, and the limits that hold for it."""
+    """A source or source class: its own settings, its health, and the limits in effect."""
 
     name: str
     policy: Policy
@@ -45,7 +45,7 @@ class Source:
         return ":" not in self.name
 
     def state(self, now: datetime) -> str:
-        """How it stands, as `standing` says. A closed class closes its sources."""
+        """Its state now, in the words of `standing`. A closed class closes its sources."""
         paused = any(until is not None and until > now for until in (self.paused_until, self.class_paused_until))
         return standing(self.enabled and self.class_enabled, self.opened_at is not None, paused)
 
@@ -55,8 +55,8 @@ def set_policy(
     name: str, changes: Mapping[str, float | int | None], by: str | None = "operator", afresh: bool = False
 ) -> Steps[bool]:
     """Change settings of a source or class. None resets a setting to its shipped default; `afresh` resets all settings
-    that are not in `changes`. Returns False, changing nothing, if a config (`by="config"`) tries to change what an
-    operator has set. The class of a new source must exist, unless a config names the source; a class may be new."""
+    that are not in `changes`. A config (`by="config"`) never overwrites an operator's settings: it changes nothing and
+    gets False. The class of a new source must exist, unless a config names the source; a class may be new."""
     if by != "config" and ":" in name:
         yield from _known(name)
     yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
@@ -73,7 +73,7 @@ def set_policy(
 
 @operation()
 def ship(name: str) -> Steps[None]:
-    """Write the shipped settings of a class, where it has no value yet."""
+    """Write the shipped settings of a class, but only those that have no value yet."""
     yield Call("make_sources", made=[(name,)])
     (row,) = yield Call("lock_policy", name=name)
     there, shipped = asdict(record(Policy, row)), asdict(SHIPPED[name])
@@ -84,7 +84,7 @@ def ship(name: str) -> Steps[None]:
 
 @operation()
 def pause(name: str, seconds: float | None) -> Steps[None]:
-    """Stop claims of a source, or of a whole class, for `seconds` or (None) until it is resumed."""
+    """Stop claims from a source or a whole class for `seconds`, or (None) until it is resumed."""
     yield from _known(name)
     yield Call("make_sources", made=[(made,) for made in sorted({name, class_of(name)})])
     yield Call("pause_source", name=name, seconds=seconds, whole=int(":" not in name))
@@ -118,13 +118,13 @@ def sources(n: int, after: str = "", only: str | None = None, refused: int = 0) 
 
 @dataclass(frozen=True, slots=True)
 class BusySource:
-    """A source that is closed or that jobs run on, as `rowlock top` shows it."""
+    """A source that is closed or has running jobs, as `rowlock top` shows it."""
 
     name: str
-    state: str  # as `standing` says
+    state: str  # in the words of `standing`
     running: int
     concurrency: int | None
-    tokens: float | None  # in its bucket now; None without a rate
+    tokens: float | None  # in its token bucket now; None without a rate limit
     burst: int | None
     paused_for: float | None  # seconds
     failure_streak: int
@@ -132,7 +132,7 @@ class BusySource:
 
 @operation(read=True)
 def busy(n: int) -> Steps[list[BusySource]]:
-    """Up to `n` sources that are closed or that jobs run on, closed ones first."""
+    """Up to `n` sources that are closed or have running jobs, closed ones first."""
     return [_busy(row) for row in (yield Call("busy_sources", n=n))]
 
 
@@ -149,7 +149,7 @@ def _busy(row: Row) -> BusySource:
 
 
 def _tokens(row: Row) -> float | None:
-    """What is in the bucket now, from the columns of the part `bucket`; None without a rate."""
+    """Tokens in the bucket now, from the columns of the part `bucket`. None without a rate limit."""
     return None if row.rate is None else level(row.rate, row.burst, row.tokens, row.elapsed)
 
 
@@ -157,13 +157,13 @@ class SourceLevel(NamedTuple):
     """A source now, for metrics."""
 
     name: str
-    state: str  # as `standing` says
-    tokens: float | None  # starts that its rate limit allows now; None: it has none
+    state: str  # in the words of `standing`
+    tokens: float | None  # starts that its rate limit allows now; None without a rate limit
 
 
 @operation(read=True)
 def levels() -> Steps[list[SourceLevel]]:
-    """Up to 2,000 sources, those with limits of their own first."""
+    """Up to 2,000 sources, those with their own limits first."""
     return [
         SourceLevel(row.name, standing(row.enabled, row.opened, row.paused), _tokens(row))
         for row in (yield Call("source_levels", n=2_000))
@@ -172,7 +172,7 @@ def levels() -> Steps[list[SourceLevel]]:
 
 @operation(read=True)
 def tokens(names: Sequence[str]) -> Steps[dict[str, float]]:
-    """What is in the buckets of these sources now; those without a rate are left out."""
+    """Tokens in the buckets of these sources now, without the sources that have no rate limit."""
     rows = (yield Call("source_tokens", asked=[(name,) for name in names])) if names else []
     return {row.name: found for row in rows if (found := _tokens(row)) is not None}
 

@@ -1,18 +1,18 @@
 -- Settings and state of sources, in the order of sources.py.
 
 -- name: source_known
--- Whether a source or class is known: it has a row, its class has one, or a live job names it. The last check reads all
--- live jobs, but only for a name that is otherwise unknown.
+-- Whether a source or class is known: it has a row, its class has one, or a live job names it. Only the last check
+-- reads all live jobs, and only if the first two fail.
 SELECT 1 AS known
 WHERE EXISTS (SELECT 1 FROM {t}sources WHERE name = :name OR name = :class_name)
    OR EXISTS (SELECT 1 FROM {t}jobs_live WHERE source = :name OR {class(source)} = :name);
 
 -- name: source_classes
--- The known classes: names without a colon.
+-- The known classes, whose names have no colon.
 SELECT name FROM {t}sources WHERE name NOT LIKE '%:%' ORDER BY name LIMIT 50;
 
 -- part: policy
--- The settings of the source or class `s`, as core.sources.policy.Policy has them.
+-- The settings of the source or class `s`: the fields of core.sources.policy.Policy.
 s.concurrency, s.total, s.rate_limit_per_minute AS rate, s.burst, s.failure_threshold AS threshold,
        s.cooldown_seconds AS cooldown, s.cooldown_factor AS factor, s.block_after, s.set_by
 
@@ -30,8 +30,8 @@ SET concurrency = :concurrency, total = :total, rate_limit_per_minute = :rate, b
 WHERE name = :name;
 
 -- name: pause_source
--- Pause a source for :seconds, or until it is resumed (NULL). A longer pause stays. With :whole = 1 the name is a
--- class: all of its sources are paused, including the source that is named like the class.
+-- Pause a source for :seconds, or until it is resumed (NULL). A longer pause is kept. If :whole is 1, the name is that
+-- of a class: all of its sources are paused, including the source that is named like the class.
 UPDATE {t}sources
 SET enabled = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN FALSE ELSE enabled END,
     paused_until = CASE WHEN CAST(:seconds AS double precision) IS NULL THEN paused_until
@@ -50,8 +50,7 @@ WHERE name = :name
 RETURNING name;
 
 -- name: resume_source
--- End a pause or a block, and close the breaker. The epoch grows, so that attempts which were claimed before do not
--- count for the breaker.
+-- End a pause or a block, and close the breaker. The epoch grows, so that older attempts don't count for the breaker.
 UPDATE {t}sources
 SET enabled = TRUE, paused_until = NULL, paused_at = NULL, class_enabled = TRUE, class_paused_until = NULL,
     class_paused_at = NULL, opened_at = NULL, opens = 0, failure_streak = 0, refusals = 0, epoch = epoch + 1,
@@ -60,7 +59,7 @@ WHERE name = :name
 RETURNING name;
 
 -- name: list_sources
--- Sources after :name, with their settings, the effective ones (from their class), their state, and their running jobs.
+-- Sources after :name: their own settings, the ones in effect (with their class's), their state and their running jobs.
 SELECT s.name, {part:policy}, s.enabled, {time(s.paused_until)} AS paused_until, s.failure_streak,
        {time(s.opened_at)} AS opened_at, s.opens, {time(s.last_success_at)} AS last_success_at,
        {time(s.last_failure_at)} AS last_failure_at, s.last_error, s.refusals, {time(s.refused_at)} AS refused_at,
@@ -82,21 +81,21 @@ ORDER BY s.name
 LIMIT :n;
 
 -- part: bucket
--- The token bucket of the source `s` of class `c`: the rate and burst in effect, how many tokens it had, and how many
--- seconds ago that was.
+-- The token bucket of the source `s` of class `c`: the rate and burst in effect, the tokens that it had at its last
+-- write, and how many seconds ago that was.
 coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) AS rate,
            CASE WHEN s.rate_limit_per_minute IS NULL THEN coalesce(s.burst, c.burst) ELSE s.burst END AS burst,
            s.tokens, -{seconds_until(s.tokens_at)} AS elapsed
 
 -- name: busy_sources
--- Closed sources, then sources with running jobs: limits, breaker and token bucket of each.
+-- Closed sources, then sources with running jobs, each with its limits, breaker and token bucket.
 WITH running AS (
-    -- The running jobs are counted once, not once for each source.
+    -- Count the running jobs once, not once for each source.
     SELECT r.source, count(*) AS number FROM {t}jobs_live r
     WHERE r.state = 'running' AND r.source IS NOT NULL
     GROUP BY r.source
 ), standing AS (
-    -- Every source with the settings in effect.
+    -- All sources with their settings in effect.
     SELECT s.name, coalesce(r.number, 0) AS running, coalesce(s.concurrency, c.concurrency) AS concurrency,
            {part:bucket}, s.failure_streak,
            {seconds_until({greatest(coalesce(s.paused_until, c.class_paused_until),
@@ -112,8 +111,8 @@ ORDER BY CASE WHEN NOT enabled OR opened OR coalesce(paused_for, 0) > 0 THEN 0 E
 LIMIT :n;
 
 -- name: source_levels
--- Sources, not classes, with what decides whether their jobs may start and what is left in their buckets. Those with
--- settings come first. One pass over at most :n rows; no job is counted.
+-- The state and the token bucket of each source (not class); sources with settings come first. One pass over at most
+-- :n rows, without counting jobs.
 SELECT s.name,
        s.enabled AND coalesce(c.class_enabled, TRUE) AS enabled,
        coalesce(s.paused_until > {now}, FALSE) OR coalesce(c.class_paused_until > {now}, FALSE) AS paused,
@@ -131,11 +130,11 @@ FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}
 WHERE s.name {in:asked(name text)};
 
 -- name: set_by_config
--- Sources and classes whose settings a config has written.
+-- Sources and classes whose settings a config file has written.
 SELECT name FROM {t}sources WHERE set_by = 'config' ORDER BY name LIMIT :n;
 
 -- name: pauses
--- The pauses of a source and of its whole class that last, and until when, if they have an end.
+-- The current pauses of a source and of its whole class, each with its end, if it has one.
 SELECT name, enabled, CASE WHEN until > {now} THEN {time(until)} END AS until
 FROM (
     SELECT name, enabled, paused_until AS until FROM {t}sources WHERE name = :source
@@ -154,8 +153,8 @@ LIMIT :n;
 
 -- name: prune_sources
 -- Delete sources without settings, pause or block that were last used more than -:ago seconds ago. A breaker that has
--- been half open for that long counts as unused. A row whose bucket is not full yet stays, because a new row would
--- begin with a full bucket. A full bucket has `burst` tokens; by default the tokens of one second, at least one.
+-- been half open for that long counts as unused. A row whose token bucket is not full yet stays, because a new row
+-- would start with a full one: `burst` tokens, by default those of one second, but at least one.
 DELETE FROM {t}sources
 WHERE name IN (
     SELECT s.name FROM {t}sources s LEFT JOIN {t}sources c ON c.name = {class(s.name)}

@@ -1,8 +1,9 @@
-"""Rows that make a statement fail. They are found by halving the batch, and set aside so that the others go on.
+"""Rows that make a statement fail: find them by halving the batch, and set them aside so that the other rows go on.
 
-The row itself stays unchanged. A row in `set_aside` records what failed and why; `doctor`, `stats` and `explain` show
-it, and sweeps skip the job. After an hour it is tried again, because an operator may have mended it. The exception is a
-job whose outcome could not be stored: it would run a second time, so it waits until its row in `set_aside` is deleted.
+The bad row stays unchanged. A row in `set_aside` records the operation that failed and the error; `doctor`, `stats` and
+`explain` show it, and sweeps skip the job. After an hour it is tried again, because an operator may have repaired it. A
+job whose outcome could not be stored is the exception: it would run twice, so it waits until its row in `set_aside` is
+deleted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ log = logging.getLogger("rowlock.store")
 
 AGAIN_SECONDS = 3600.0
 ERROR_LIMIT = 500
-OUTAGE = (StoreUnavailable, StorageFull, SchemaError, TransactionConflict)  # no row is to blame for these
+OUTAGE = (StoreUnavailable, StorageFull, SchemaError, TransactionConflict)  # errors that no single row has caused
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +39,14 @@ class Aside:
     error: str
     times: int
     since: datetime
-    again_at: datetime | None  # when it is tried again; None: not before its row in `set_aside` is deleted
+    again_at: datetime | None  # when to try again; None: not until its row in `set_aside` is deleted
 
 
 async def in_halves(
     items: Sequence[Item], change: Callable[[Sequence[Item]], Awaitable[T]]
 ) -> tuple[list[T], list[tuple[Item, Exception]]]:
-    """Change these items; where that fails, each half of them, and so on. Returns the results, and the items for which
-    it fails alone, with the error of each."""
+    """Change these items. If that fails, change each half of them, and so on. Returns the results, and the single items
+    that can't be changed, with their errors."""
     if not items:
         return [], []
     try:
@@ -64,7 +65,7 @@ async def in_halves(
 async def change_all(
     store: Store, doing: str, ids: Sequence[str], change: Callable[[Sequence[str]], Operation[T]]
 ) -> list[T]:
-    """Change these rows, and set aside each one that cannot be changed; returns the results."""
+    """Change these rows, and set aside each row that can't be changed. Returns the results."""
     done, failed = await in_halves(ids, lambda part: store.run(change(part)))
     for row_id, error in failed:
         await put(store, row_id, doing, error)
@@ -74,33 +75,33 @@ async def change_all(
 async def change_next(
     store: Store, doing: str, change: Callable[[Sequence[str] | None], Operation[T]], ids: Operation[list[str]]
 ) -> list[T]:
-    """Run `change(None)`, which changes the next rows that it finds. If it fails, change the rows `ids`, and set aside
-    each one that cannot be changed. Returns the results."""
+    """Run `change(None)`, which changes the next rows that it finds. If it fails, change the rows that `ids` finds, and
+    set aside each row that can't be changed. Returns the results."""
     try:
         return [await store.run(change(None))]
     except OUTAGE:
         raise
     except Exception as error:
-        log.warning("%s failed for a batch (%s); looking for the row that it failed for", doing, error)
+        log.warning("%s failed for a batch (%s); looking for the row that made it fail", doing, error)
     found = await store.run(ids)
     return await change_all(store, doing, found, change)
 
 
 @operation()
 def next_ids(statement: str, **values: Any) -> Steps[list[str]]:
-    """The first column of the rows that a statement finds: the rows that a batch operation would change next."""
+    """The ids of the rows that a batch operation would change next: the first column of what `statement` returns."""
     return [row[0] for row in (yield Call(statement, **values))]
 
 
 async def attempt(store: Runs, trial: Operation[None]) -> None:
-    """Run an operation that raises `Undone`, which rolls it back, if it works."""
+    """Run a trial operation. If it works, it raises `Undone`, which rolls it back and is swallowed here."""
     with suppress(Undone):
         await store.run(trial)
 
 
 async def put_unclaimable(store: Store, lanes: Sequence[tuple[str, str]], page: int = 1000) -> int:
-    """Set aside jobs of these (queue, task) whose rows make a claim fail; returns how many. Reads page by page, because
-    thousands of good rows, such as those of a paused source, may come before the bad one."""
+    """Set aside jobs of these (queue, task) pairs whose rows make a claim fail; returns how many. Reads page by page,
+    because thousands of good rows, such as those of a paused source, may precede the bad one."""
     count, ids = 0, await store.run(ready_ids(lanes, page))
     while ids and not count:
         _, failed = await in_halves(ids, lambda part: attempt(store, try_claim(part)))
@@ -111,17 +112,17 @@ async def put_unclaimable(store: Store, lanes: Sequence[tuple[str, str]], page: 
 
 
 async def put(store: Store, row_id: str, doing: str, error: Exception, again: float | None = AGAIN_SECONDS) -> bool:
-    """Set a row aside, and log that the first time; False if the row cannot be set aside either."""
+    """Set a row aside and log it, but only the first time. False if even setting it aside fails."""
     reason = f"{type(error).__name__}: {error}"[:ERROR_LIMIT].replace("\0", "")
     try:
         times = await store.run(_put(row_id, doing, reason, again))
     except OUTAGE:
         raise
     except Exception as failure:
-        log.error("%s cannot be done for %s (%s), and it cannot be set aside: %s", doing, row_id, reason, failure)
+        log.error("%s fails for %s (%s), which cannot be set aside either: %s", doing, row_id, reason, failure)
         return False
     if times == 1:
-        log.error("%s cannot be done for %s, which is set aside: %s; see: rowlock doctor", doing, row_id, reason)
+        log.error("%s fails for %s, which is set aside: %s; see: rowlock doctor", doing, row_id, reason)
     return True
 
 
@@ -135,17 +136,17 @@ def _put(row_id: str, doing: str, error: str, again: float | None) -> Steps[int]
 
 @operation(read=True)
 def listed(n: int) -> Steps[list[Aside]]:
-    """Rows that are set aside, newest first."""
+    """The rows that are set aside, newest first."""
     return [record(Aside, row) for row in (yield Call("list_aside", n=n))]
 
 
 @operation(repeatable=True)
 def forget() -> Steps[None]:
-    """Remove rows of `set_aside` whose job or batch has gone on since."""
+    """Delete rows of `set_aside` whose job or batch has moved on since."""
     yield Call("forget_aside")
 
 
 def found(row_id: str) -> Steps[Aside | None]:
-    """The row of one job or batch that is set aside, or None, as part of another operation."""
+    """The `set_aside` row of a job or batch, if it has one. Part of other operations."""
     rows = yield Call("one_aside", job_id=row_id)
     return record(Aside, rows[0]) if rows else None

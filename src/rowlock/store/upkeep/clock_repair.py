@@ -1,7 +1,7 @@
-"""Corrects what was written while the database's clock was ahead: leases, delays of retries, sources and schedules.
+"""Correct times that were written while the database's clock was ahead, in leases, retries, sources and schedules.
 
-The lease of a dead worker and the delay of a retry that were computed from a time in the future would end only after
-that time. `heartbeat_at` and `updated_at` hold the time from which each was computed.
+A dead worker's lease, or a retry's delay, that was computed from a time in the future would not end before that time.
+The columns `heartbeat_at` and `updated_at` hold the time from which it was computed.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.schedules.fire import Due
 
-LEASES = 10_000  # in one statement
-AHEAD_SECONDS = 1.0  # a time that is further in the future was written while the database's clock was ahead
+LEASES = 10_000  # corrected by one statement
+AHEAD_SECONDS = 1.0  # a time further in the future than this was written while the database's clock was ahead
 
 
 @operation(repeatable=True)
 def put_jobs_right(waiting: int) -> Steps[tuple[int, int]]:
-    """Correct running jobs, and of the first `waiting` jobs that wait for their time the ones that have run before;
-    returns how many of each."""
+    """Correct leases, and the delays of retries among the first `waiting` delayed jobs. Returns how many of each."""
     leases = yield Call("put_leases_right", n=LEASES)
     retries = (yield Call("put_waiting_right", n=waiting)) if waiting else []
     return len(leases), len(retries)
@@ -24,14 +23,14 @@ def put_jobs_right(waiting: int) -> Steps[tuple[int, int]]:
 
 @operation(single=True, repeatable=True)
 def put_sources_right() -> Steps[list[str]]:
-    """Correct sources: until the time in the future, token buckets would not fill and pauses would not end. Returns
-    their names."""
+    """Correct sources whose token buckets would not fill, or whose pauses would not end, before a time in the future.
+    Returns their names."""
     return [row.name for row in (yield Call("put_sources_right"))]
 
 
 @operation(repeatable=True)
 def put_schedules_right(n: int) -> Steps[list[str]]:
-    """Correct up to `n` schedules, which would not fire before the time in the future. Returns their ids."""
+    """Correct up to `n` schedules that would not fire before a time in the future. Returns their ids."""
     rows = yield Call("written_ahead", n=n, ahead=AHEAD_SECONDS)
     if rows:
         yield Call("put_right", healed=[(row.id, Due(row).put_right()) for row in rows])

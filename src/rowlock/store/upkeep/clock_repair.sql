@@ -1,8 +1,8 @@
--- Corrections of times that were written while the database's clock was ahead, in the order of clock_repair.py.
+-- Correct times that were written while the database's clock was ahead, in the order of clock_repair.py.
 
 -- name: put_leases_right
--- Leases whose last heartbeat is in the future: each starts again now, with its whole length. A living worker renews
--- its leases before they expire; the leases of dead workers expire.
+-- Restart leases whose last heartbeat is in the future: each keeps its length and starts now. Live workers renew theirs
+-- before they expire; those of dead workers expire.
 UPDATE {t}jobs_live
 SET lease_expires_at = {after({seconds_until(lease_expires_at)} - {seconds_until(heartbeat_at)})}, heartbeat_at = {now},
     locked_at = CASE WHEN locked_at > {now} THEN {now} ELSE locked_at END,
@@ -16,8 +16,8 @@ WHERE id IN (
 RETURNING id;
 
 -- name: put_waiting_right
--- Retried and released jobs whose delay was counted from a time in the future, among the :n waiting jobs that are due
--- first. The start time of a job that has never run may be the user's choice (run_after), and stays.
+-- Restart delays that were computed from a time in the future, for retried and released jobs among the :n waiting jobs
+-- that are due first. Jobs that have never run keep their start time, which the user may have chosen (run_after).
 UPDATE {t}jobs_live
 SET run_after = {after({seconds_until(run_after)} - {seconds_until(updated_at)})}, updated_at = {now}
 WHERE id IN (
@@ -33,8 +33,8 @@ WHERE id IN (
 RETURNING id;
 
 -- name: put_sources_right
--- Correct times that were written while the clock was ahead: buckets keep their tokens and fill from now on, and pauses
--- (also of open breakers) keep their length.
+-- Correct the times of sources: token buckets keep their tokens and fill from now on, pauses (including those of open
+-- breakers) keep their length and start now.
 UPDATE {t}sources
 SET tokens_at = CASE WHEN tokens_at > {now} THEN {now} ELSE tokens_at END,
     paused_until = CASE WHEN paused_at > {now}
@@ -57,7 +57,7 @@ WHERE name IN (
 RETURNING name;
 
 -- name: written_ahead
--- Schedules whose `updated_at` is in the future: the database's clock was ahead when it was written.
+-- Lock schedules whose `updated_at` is in the future, because the database's clock was ahead when it was written.
 SELECT {part:due_schedule}
 FROM {t}schedules s
 WHERE updated_at > {after(:ahead)}
@@ -66,7 +66,7 @@ LIMIT :n
 FOR UPDATE SKIP LOCKED;
 
 -- name: put_right
--- Correct the next ticks and the times that a clock that was ahead has written.
+-- Correct the next ticks of schedules, and their times in the future.
 UPDATE {t}schedules
 SET next_tick = healed.next_tick, updated_at = {now},
     declared_at = CASE WHEN declared_at > {now} THEN {now} ELSE declared_at END,

@@ -1,9 +1,9 @@
 """Day partitions of the finished jobs, on PostgreSQL.
 
-Every finished row has a day `drop_on`, from which on it may be deleted. Each such day has a partition, so that one DROP
-TABLE deletes all rows of the day, however many they are. Rows whose day has no partition (the role may not create
-tables, or the job is kept unusually long) are in the default partition. It waits for locks only briefly: the next
-call does what this one could not.
+The column `drop_on` of a finished job is the first day on which it may be deleted. Each such day has a partition, so
+that one DROP TABLE deletes all of its rows, however many there are. Rows whose day has no partition (because the role
+may not create tables, or the job is kept unusually long) are in the default partition. All functions here wait only
+briefly for locks; the next call retries.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.store import Store
 from rowlock.store.jobs.settle import Keep
 
-# The longest default keep is 30 days. Two more, so that a day's partition is there before its first row.
+# By default jobs are kept for at most 30 days. Two more, so that a day's partition exists before its first row.
 DAYS_AHEAD = 32
-LOCK_TIMEOUT = "200ms"  # while our statement waits for the lock, later statements of other sessions wait behind it
+LOCK_TIMEOUT = "200ms"  # short, because later statements of other sessions queue behind ours
 
 # Errors of PostgreSQL that are expected, by SQLSTATE.
 REFUSALS = {
@@ -27,19 +27,18 @@ REFUSALS = {
     "55P03": "busy",  # another session holds the lock
     "40P01": "busy",  # deadlock
     "23514": "taken",  # a row of this day has just been inserted into the default partition
-    "42P07": "exists",  # there is a table of this name
+    "42P07": "exists",  # a table has this name
     "42710": "exists",  # the table's row type exists
     "23505": "exists",  # another process has just created it
 }
 
 
-Partitions = dict[date, str]  # what became of each missing day
+Partitions = dict[date, str]  # the result for each day that had no partition
 
 
 async def first_partitions(store: Store, keep: Keep) -> Partitions:
-    """Create the partitions for jobs that finish today. Call it before the first job finishes: once the default
-    partition has a row of a day, that day can have no partition, and creating any other one reads the whole default
-    partition."""
+    """Create the partitions for jobs that finish today. Must be called before the first job finishes: once the default
+    partition has a row of some day, that day can't get a partition, and creating another one reads all of its rows."""
     return await _ensure(store, sorted({int(seconds / DAY) + n for seconds in keep for n in (0, 1)}))
 
 
@@ -56,9 +55,9 @@ async def _ensure(store: Store, ahead: Iterable[int]) -> Partitions:
     missing = [day for n in ahead if _name(day := first + timedelta(n)) not in there]
     taken = await store.run(_default_days(first)) if missing else []
     for day in missing:
-        # Impossible if the default partition has rows of the day; these are deleted one by one when the day has come.
+        # If the default partition has rows of the day, they will be deleted one by one.
         answer = "taken" if day in taken else await _create(store, day)
-        if answer == "exists":  # another process has created the partition, or a foreign table has its name
+        if answer == "exists":  # another process has created the partition, or some other table has its name
             answer = "there" if _name(day) in (await store.run(_days()))[1] else "taken"
         made[day] = answer
         if answer in ("denied", "busy"):  # the next call tries again
@@ -68,8 +67,8 @@ async def _ensure(store: Store, ahead: Iterable[int]) -> Partitions:
 
 async def _create(store: Store, day: date) -> str:
     name = _name(day)
-    # Not CREATE … PARTITION OF: its lock also makes readers of jobs_finished wait. ATTACH PARTITION alone lets writers
-    # go on, but then an insert into the default partition that is under way fails. So LOCK TABLE makes writers wait.
+    # CREATE … PARTITION OF would make readers of jobs_finished wait. ATTACH PARTITION alone would let writers go on,
+    # but a concurrent insert into the default partition would then fail. So LOCK TABLE makes writers wait, not readers.
     return await _change(
         store,
         f"CREATE TABLE rowlock.{name} (LIKE rowlock.jobs_finished INCLUDING ALL);"
@@ -81,7 +80,7 @@ async def _create(store: Store, day: date) -> str:
 
 
 async def drop_partitions(store: Store) -> tuple[list[str], set[str]]:
-    """Drop the partitions whose day has come; returns their names, and the answers of all tries."""
+    """Drop the partitions whose day has come. Returns their names, and the results of all tries."""
     first, there = await store.run(_days())
     dropped, answers = [], set()
     for name in sorted(there):
@@ -93,8 +92,8 @@ async def drop_partitions(store: Store) -> tuple[list[str], set[str]]:
 
 
 async def _change(store: Store, statements: str, done: str) -> str:
-    """Change the schema, waiting for locks only briefly; returns `done`, or why it was refused. It is one statement,
-    because a worker that is frozen between two statements would hold locks that every settle waits for."""
+    """Change the schema, waiting only briefly for locks. Returns `done`, or why it was refused. Runs as one statement,
+    because a worker that froze between two statements would hold locks that every settle waits for."""
     try:
         await store.execute(
             f"DO $$ BEGIN PERFORM set_config('lock_timeout', '{LOCK_TIMEOUT}', true); {statements} END $$"
@@ -117,7 +116,7 @@ def _name(day: date) -> str:
 
 @operation(read=True)
 def _days() -> Steps[tuple[date, set[str]]]:
-    """Tomorrow, and the names of the day partitions."""
+    """Tomorrow's date, and the names of the day partitions."""
     (tomorrow,) = yield Call("tomorrow")
     names = {row.relname for row in (yield Call("partitions"))}
     return date.fromisoformat(tomorrow.day), {name for name in names if name.removeprefix("jobs_finished_").isdigit()}
@@ -127,4 +126,4 @@ def _days() -> Steps[tuple[date, set[str]]]:
 def _default_days(first: date) -> Steps[list[date]]:
     """Days from `first` on that have rows in the default partition."""
     days = [row.day for row in (yield Call("default_days", first=str(first)))]
-    return [date.fromisoformat(day) for day in days if len(day) == len("2026-01-01")]  # not of the year 20000
+    return [date.fromisoformat(day) for day in days if len(day) == len("2026-01-01")]  # skip years after 9999

@@ -1,8 +1,8 @@
--- Day partitions of the finished jobs, in the order of partitions.py. A row may be dropped from its day `drop_on` on,
--- that is, if it is before {drop_on(0)}, which is tomorrow.
+-- Day partitions of the finished jobs, in the order of partitions.py. A row may be dropped on its day `drop_on` or
+-- later, that is, if drop_on < {drop_on(0)}, which is tomorrow.
 
 -- name: tomorrow [postgres]
--- Tomorrow's date, by the database's clock. As ISO text: a cast to text would depend on DateStyle.
+-- Tomorrow's date, by the database's clock, as ISO text, because a cast to text would depend on DateStyle.
 SELECT to_char({drop_on(0)}, 'YYYY-MM-DD') AS day;
 
 -- name: tomorrow [sqlite]
@@ -10,15 +10,15 @@ SELECT to_char({drop_on(0)}, 'YYYY-MM-DD') AS day;
 SELECT {drop_on(0)} AS day;
 
 -- name: partitions [postgres]
--- The day partitions that exist.
+-- The existing partitions.
 SELECT c.relname
 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'rowlock.jobs_finished'::regclass
 ORDER BY c.relname;
 
 -- name: default_days [postgres]
--- Days from :first on that already have rows in the default partition: they cannot get a separate partition. A loose
--- scan, one probe for each day.
+-- Days from :first on that have rows in the default partition already, and so can't get their own. A loose index scan
+-- with one probe for each day.
 WITH RECURSIVE days (day) AS (
     SELECT min(drop_on) FROM rowlock.jobs_finished_default WHERE drop_on >= CAST(CAST(:first AS text) AS date)
     UNION ALL

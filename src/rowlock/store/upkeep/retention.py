@@ -1,8 +1,8 @@
-"""Deletes what is old: finished jobs, their attempts and keys, batches, ticks, events, log lines.
+"""Retention: delete old rows, namely finished jobs, their attempts and keys, batches, ticks, events, log lines.
 
-Every finished job has a date `drop_on`, the first day on which it may be deleted. On PostgreSQL each day has a
-partition, which is dropped as a whole (partitions.py); the rows of the default partition, and all rows on SQLite, are
-deleted in batches. Batches are small, and after each the pruner sleeps as long as the batch took.
+The column `drop_on` of a finished job is the first day on which it may be deleted. On PostgreSQL each day has a
+partition, which is dropped as a whole (partitions.py). Rows of the default partition, and all rows on SQLite, are
+deleted in small batches, and after each batch the pruner sleeps for as long as the batch took.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rowlock.store.read import job_logs
 from rowlock.store.upkeep import bad_rows
 from rowlock.store.upkeep.partitions import drop_partitions
 
-BATCH = 1_000  # rows that one transaction deletes, at most
-TICK_DAYS = 31  # for fired ticks; `next_tick` has passed them, so they cannot fire again without their rows
+BATCH = 1_000  # the most rows that one transaction deletes
+TICK_DAYS = 31  # for fired ticks; `next_tick` is past them, so they can't fire again even without their rows
 SMALLEST_BATCH = 20  # rows, however slow the database is
-BATCH_SECONDS = 0.05  # that a batch should take: on SQLite, all other writers wait meanwhile
+BATCH_SECONDS = 0.05  # the target duration of a batch, during which all other writers on SQLite wait
 KEYS_AT_ONCE = 10_000  # expired keys that one scan of the table finds; they are deleted in batches
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# What else is pruned: the statement that deletes up to :n rows, and how old in seconds a row must be. None: the
-# statement has its own rule. LONGEST: as old as a finished job can get.
+# Other statements that delete up to :n rows, each with the age in seconds from which rows are deleted. None: the
+# statement has its own rule. LONGEST: as old as finished jobs can get.
 LONGEST = -1.0
 OTHERS = {
     "prune_audit": audit.KEEP_SECONDS,
@@ -51,28 +51,28 @@ OTHERS = {
 @dataclass(frozen=True, slots=True)
 class Pruned:
     partitions: tuple[str, ...] = ()
-    jobs: int = 0  # deleted as rows; those of a dropped partition are not counted
+    jobs: int = 0  # deleted row by row; rows of dropped partitions are not counted
     attempts: int = 0
     keys: int = 0
-    busy: bool = False  # a partition is still there because another session held a lock
+    busy: bool = False  # a partition could not be dropped, because another session held a lock
 
 
 class Pace:
-    """The size of the next batch: smaller when the last one took too long, larger when there was room."""
+    """The size of the next batch: smaller if the last one took too long, larger if it was fast."""
 
     def __init__(self) -> None:
         self.size = BATCH
 
     def learn(self, took: float) -> None:
-        """Adapt to how long the last batch took, in seconds."""
+        """Adapt the size to the duration of the last batch, in seconds."""
         if took > BATCH_SECONDS:
             self.size = max(SMALLEST_BATCH, self.size // 2)
         elif took < BATCH_SECONDS / 4:
             self.size = min(BATCH, self.size * 2)
 
     async def rest(self, began: float) -> None:
-        """Choose the next size by how long the batch took that started at `began`, then sleep that long, so that
-        others can write."""
+        """Adapt the size to the duration of the batch that started at `began`, then sleep as long, so that other
+        processes can write."""
         took = time.monotonic() - began
         self.learn(took)
         await asyncio.sleep(took)
@@ -82,7 +82,7 @@ async def prune(store: Store, keep: Keep | None = None) -> Pruned:
     """Delete finished jobs whose retention is over, then attempts whose job is gone, and expired keys."""
     longest = max(keep or Keep())
     dropped, answers = await drop_partitions(store) if store.dialect.partitions else ([], set())
-    # A partition that is locked is left for the next call. Only if this role may not drop any, rows are deleted.
+    # Locked partitions are left to the next call. Rows of day partitions are deleted only if this role can't drop them.
     partitioned = store.dialect.partitions and "denied" not in answers
     jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
     attempts = await _prune_attempts(store, longest)
@@ -135,8 +135,8 @@ async def _prune_keys(store: Store) -> int:
 
 @operation(single=True, repeatable=True)
 def forget(statement: str, n: int, age: float | None = None, only: Sequence[str] | None = None) -> Steps[int]:
-    """Delete up to `n` rows older than `age` seconds, or by the statement's own rule if `age` is None; with `only`,
-    delete those of these jobs that are finished. Returns how many."""
+    """Delete up to `n` rows older than `age` seconds, or by the statement's own rule if `age` is None. With `only`,
+    delete those of these jobs whose day has come. Returns the number of deleted rows."""
     if only is not None:
         return len((yield Call("prune_these", asked=[(job_id,) for job_id in only])))
     return len((yield Call(statement, n=n, ago=None if age is None else -age)))

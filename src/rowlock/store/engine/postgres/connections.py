@@ -1,7 +1,7 @@
-"""A few connections to PostgreSQL, opened when needed, kept open, and handed out last in, first out.
+"""A small connection pool for PostgreSQL: connections are opened on demand, kept open, and reused last in, first out.
 
-asyncpg's own pool is not used: it starts a task for each acquire with a timeout and for each release, and together they
-cost a single enqueue as much as its statement does.
+asyncpg's own pool starts a task for each acquire with a timeout and for each release. Together they would cost a single
+enqueue as much as its statement does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rowlock.store.engine.postgres.connector import Connector
 
 IDLE_SECONDS = 300.0  # an unused connection is closed after this
 CLOSE_SECONDS = 5.0
-CALL_OFF_SECONDS = 1.0  # how long to wait for the server to confirm that it has cancelled a statement
+CANCEL_SECONDS = 1.0  # how long to wait for the server to confirm that it has cancelled a statement
 
 
 class Connections:
@@ -34,22 +34,22 @@ class Connections:
         self._idle: deque[tuple[float, Any]] = deque()  # (since, connection), the longest idle first
         self._open: set[Any] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        self._over: str | None = None  # set once closed: the message for later callers
+        self._over: str | None = None  # once closed, the error message for later callers
         forking.watch(self)
 
     def widen(self, size: int) -> None:
-        """Raise the limit of open connections to `size`, if it is smaller."""
+        """Raise the limit on open connections to `size`, if it is lower."""
         for _ in range(size - self.size):
             self._room.release()
         self.size = max(self.size, size)
 
     @property
     def crowded(self) -> bool:
-        """Whether all connections that may be open are in use."""
+        """Whether every connection that may be open is in use."""
         return self._room.locked()
 
     async def take(self, timeout: float) -> Any:
-        """A connection for the caller alone; TimeoutError if none is free within `timeout` seconds."""
+        """A connection for the caller's exclusive use. TimeoutError if none is free within `timeout` seconds."""
         if self._over is not None:
             raise StoreError(self._over)
         if self._room.locked():
@@ -83,15 +83,14 @@ class Connections:
                 await self._room.acquire()
         except TimeoutError:
             raise TimeoutError(
-                f"all {self.size} connections to {self.place} are in use, and none came free in {timeout:g} s"
+                f"all {self.size} connections to {self.place} are in use, and none became free in {timeout:g} s"
             ) from None
 
     def give_back(self, connection: Any) -> None:
-        """Return a connection for others to use. A broken one, one inside a transaction, or one that is
-        leaving is closed instead."""
+        """Return a connection to the pool. Closes it if it is broken, still in a transaction, or marked `retired`."""
         self._room.release()
         closed = connection.is_closed()
-        if not closed and (connection.leaving or connection.is_unfinished()):
+        if not closed and (connection.retired or connection.is_unfinished()):
             connection.terminate()
             closed = True
         if closed:
@@ -104,17 +103,17 @@ class Connections:
 
     @asynccontextmanager
     async def one(self, timeout: float = 30.0) -> AsyncIterator[Any]:
-        """A connection for a block."""
+        """A connection for the duration of a block."""
         connection = await self.take(timeout)
         try:
             yield connection
         finally:
             self.give_back(connection)
 
-    def leave(self) -> None:
-        """Close every connection, those in use when they are given back: the next ones may lead to another server."""
+    def retire(self) -> None:
+        """Close every connection (those in use as soon as they are returned): new ones may lead to another server."""
         for connection in self._open:
-            connection.leaving = True
+            connection.retired = True
         while self._idle:
             self._close_soon(self._idle.popleft()[1])
 
@@ -131,29 +130,29 @@ class Connections:
             connection.terminate()
 
     def before_fork(self) -> None:
-        """Nothing is done in the parent."""
+        """Nothing to do in the parent."""
 
     def after_fork(self, child: bool) -> None:
-        """After a fork the child shares the sockets with its parent: nothing that its copies of the connections send
-        may reach the server."""
+        """After a fork the child shares the sockets with its parent, so its copies of the connections must not send
+        anything to the server."""
         if child:
             self._over = "this store was opened before a fork; open it again in the child"
             self.cut()
 
     def cut(self) -> None:
-        """Detach every connection from its socket, without a message to the server and without an event loop."""
+        """Detach every connection from its socket without sending anything to the server. Needs no event loop."""
         for connection in self._open:
             cut(connection)
 
     def abandon(self) -> None:
-        """Close without an event loop, because the loop of these connections has ended."""
+        """Close without an event loop, after the one of these connections has ended."""
         self._over = "this store is closed"
         self.cut()
         self._open.clear()
         self._idle.clear()
 
     async def close(self) -> None:
-        """Wait up to CLOSE_SECONDS for connections in use, then close all. Never hangs on a dead server."""
+        """Wait up to CLOSE_SECONDS for connections in use, then close all. A dead server can't make it hang."""
         if self._over is not None:
             return
         self._over = "this store is closed"
@@ -169,20 +168,19 @@ class Connections:
         self._open.clear()
 
 
-async def call_off(connection: Any, timeout: float) -> None:
-    """Cancel the statement that runs on a connection, and close the connection. Without the cancel, the server would
-    finish the statement, and commit it, after its caller has given up. Waits for the server for a second at most."""
+async def cancel_and_close(connection: Any, timeout: float) -> None:
+    """Cancel the statement that is running on a connection, and close the connection. Otherwise the server would finish
+    and commit the statement after its caller has given up. Waits for the server for at most a second."""
     try:
-        await connection.close(timeout=min(timeout, CALL_OFF_SECONDS))
+        await connection.close(timeout=min(timeout, CANCEL_SECONDS))
     except Exception:
         connection.terminate()
 
 
 def cut(connection: Any) -> None:
-    """Replace a connection's socket by /dev/null under the same descriptor. The descriptor stays in use until the
-    connection is garbage-collected: what asyncpg and the event loop do to it then (send a Terminate message, remove it
-    from epoll) must not hit another file.
-    """
+    """Replace a connection's socket by /dev/null under the same descriptor. The descriptor must stay in use until the
+    connection is garbage-collected. Only then do asyncpg and the event loop touch it (to send a Terminate message, to
+    remove it from epoll), and if it were reused, that would hit another file."""
     sock = connection._transport.get_extra_info("socket") if connection._transport is not None else None
     if sock is not None and sock.fileno() >= 0:
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)

@@ -1,8 +1,8 @@
-"""What PostgreSQL and its driver raise, in our own words: which of our errors it is, and what happened.
+"""Translate the errors of PostgreSQL and its driver into ours, with a message that explains what happened.
 
-A connection that breaks makes asyncpg raise a chain of errors, and the last one often speaks of the driver's own state
-(`cannot switch to state 12`, `the underlying connection is closed`). The reason is what the server said when it ended
-the connection (`Connection.ended`), else the first error of the chain.
+When a connection breaks, asyncpg raises a chain of errors, and the last one is often about the driver's own state
+(`cannot switch to state 12`, `the underlying connection is closed`). The real reason is the server's last message
+(`Connection.ended`), or if there is none, the first error of the chain.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ import asyncpg
 
 from rowlock.core.errors import SchemaError, StorageFull, StoreError, StoreUnavailable, TransactionConflict
 
-# What a broken or refused connection raises. InternalClientError: one that ended in the middle of something.
+# Raised for a broken or refused connection. InternalClientError: it broke in the middle of something.
 TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-# The driver about a connection that it cannot use any more; the reason is elsewhere.
+# The driver's errors for a connection that it can't use any more; the cause is further up the chain.
 BROKEN = (asyncpg.ConnectionDoesNotExistError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 BROKEN_BY = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError)
 
 READ_ONLY = "25006"  # the server is a standby, or a primary that was fenced after a failover
-# After these the same statement may work later. `{place}` is host and port, `{said}` the server's own message.
-ENDED = "the server at {place} ended the connection: {said}"
+# After these errors the statement may work later. `{place}` is host and port, `{message}` the server's own message.
+ENDED = "the server at {place} ended the connection: {message}"
 LATER = {
     **dict.fromkeys(("57P01", "57P02", "57P05", "25P03"), ENDED),
-    "57P03": "the server at {place} does not accept connections: {said}",
-    "53300": "the server at {place} has no connection left: {said}",
-    READ_ONLY: "the server at {place} is read-only: {said}",
-    "55P03": "another transaction held a lock for too long: {said}",
-    "57014": "the statement took too long: {said}",
+    "57P03": "the server at {place} does not accept connections: {message}",
+    "53300": "the server at {place} has no connection left: {message}",
+    READ_ONLY: "the server at {place} is read-only: {message}",
+    "55P03": "another transaction held a lock for too long: {message}",
+    "57014": "the statement took too long: {message}",
 }
-PASSING_CLASSES = ("08", "53", "58")  # connection, resources (memory, connections), the system around the server
-CANCELED = "57014"  # a statement that took too long, or that somebody cancelled
+PASSING_CLASSES = ("08", "53", "58")  # connection, resources (memory, connections), the server's operating system
+CANCELED = "57014"  # the statement took too long, or somebody cancelled it
 SCHEMA_CODES = {"42P01", "3F000", "42703"}
-DEPENDED_ON = "2BP01"  # a view or function that a migration must drop; its message has what to do
-CONFLICT_CODES = {"40001", "40P01"}  # serialization failure, deadlock: the transaction is undone, run it again
+DEPENDED_ON = "2BP01"  # on a view or function that a migration must drop; the message explains what to do
+CONFLICT_CODES = {"40001", "40P01"}  # serialization failure, deadlock: rolled back, so the transaction can be repeated
 FULL_CODES = {"53100"}
-# A prepared statement that is not there, or there already: each transaction ran on another backend.
+# A prepared statement is missing, or exists already: each transaction ran on another backend.
 SWAPPED_CODES = {"26000", "42P05"}
 SWAPPED = "behind a pooler in transaction mode, set `pooler: transaction` in the config or ROWLOCK_POOLER=transaction"
 
 
 def translate(error: BaseException, doing: str, place: str = "the database", connection: Any = None) -> StoreError:
-    """Our error for one of TROUBLE. `connection` is the one that was in use, if there was one."""
+    """Our error for one of TROUBLE. `connection` is the connection that was in use, if any."""
     first = _first(error)
     code = getattr(first, "sqlstate", None) or ""
     if code in FULL_CODES:
@@ -63,26 +63,26 @@ def translate(error: BaseException, doing: str, place: str = "the database", con
 
 
 def is_outage(error: BaseException, connection: Any = None) -> bool:
-    """Whether the same request may work later, on another connection."""
+    """Whether the request may work later, on another connection."""
     code = getattr(error, "sqlstate", None) or ""
     if code in LATER or code.startswith(PASSING_CLASSES):
         return True
-    # A ValueError is asyncpg's word for a parameter that it cannot send: trying again would never end.
+    # asyncpg raises ValueError for a parameter that it can't send: repeating the request would never help.
     if isinstance(error, (asyncpg.PostgresError, ValueError)):
         return False
-    # An InterfaceError on a connection that works is a mistake in the request, such as a parameter too many.
+    # An InterfaceError on a working connection is a mistake in the request, such as one parameter too many.
     return not isinstance(error, asyncpg.InterfaceError) or connection is None or connection.is_closed()
 
 
 def reason(error: BaseException, place: str, connection: Any = None) -> str:
-    """What happened, for people; no driver's internals and no secrets."""
-    said = getattr(connection, "ended", None)
-    if said is not None:
-        return ENDED.format(place=place, said=said)
+    """What happened, for people to read, without the driver's internals and without secrets."""
+    message = getattr(connection, "ended", None)
+    if message is not None:
+        return ENDED.format(place=place, message=message)
     first = _first(error)
     code = getattr(first, "sqlstate", None) or ""
     if code in LATER:
-        return LATER[code].format(place=place, said=first)
+        return LATER[code].format(place=place, message=first)
     if isinstance(first, TimeoutError) and not getattr(first, "errno", None):
         return str(first) or f"{place} did not answer in time"
     if isinstance(first, socket.gaierror):
@@ -97,9 +97,9 @@ def reason(error: BaseException, place: str, connection: Any = None) -> str:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first error of the chain: later ones only say that the connection is in a bad state."""
+    """The first error of the chain. Later ones only report that the connection is in a bad state."""
     while isinstance(error, BROKEN):
-        # Not every context belongs to the chain: the caller may be handling an error of its own.
+        # Not every __context__ belongs to the chain: the caller may be handling another error.
         before = error.__cause__ or (error.__context__ if isinstance(error.__context__, BROKEN_BY) else None)
         if before is None or not isinstance(before, TROUBLE):
             break

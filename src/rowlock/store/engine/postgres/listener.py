@@ -1,4 +1,4 @@
-"""Wake-ups on PostgreSQL: one connection that LISTENs, watched and replaced."""
+"""Wake-ups on PostgreSQL: one connection that LISTENs, checked regularly and replaced if it is broken."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ EVERY_MESSAGE = ("work", "cancel", "schedules", "events")
 
 
 class PostgresListener:
-    """One connection that LISTENs. It is checked every 15 seconds and replaced if it is broken: without a check, a
-    broken connection looks like one without notifications."""
+    """LISTENs on one connection and checks it every 15 seconds: a broken one looks like one without notifications."""
 
     address: str | None = None
     CHECK_SECONDS = 15.0
@@ -43,7 +42,7 @@ class PostgresListener:
                     self._outage.worked()
                 gone = asyncio.Event()
                 connection.add_termination_listener(lambda _, gone=gone: gone.set())
-                for message in EVERY_MESSAGE:  # whatever was notified while there was no connection is lost
+                for message in EVERY_MESSAGE:  # earlier notifications are lost, so look at everything
                     self._on_wakeup(message)
                 while not connection.is_closed():
                     with contextlib.suppress(TimeoutError):
@@ -51,7 +50,7 @@ class PostgresListener:
                             await gone.wait()
                     async with asyncio.timeout(5):
                         if await connection.fetchval("SHOW transaction_read_only") == "on":
-                            break  # fenced after a failover: a new connection may lead to the server that notifies
+                            break  # fenced after a failover: a new connection may lead to the new primary
             except TROUBLE as error:
                 self._outage.failed("listener", translate(error, "listen", self._connector.place, connection))
             except ConfigError as error:

@@ -1,4 +1,4 @@
-"""PostgreSQL through asyncpg: connections without session state, a listener, and errors in our own words."""
+"""PostgreSQL through asyncpg: the store, its kinds of connections, and its retries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rowlock.store.engine import migrate
 from rowlock.store.engine.dialects import POSTGRES
 from rowlock.store.engine.operation import Call, Operation, Row, UserRow, drive_awaiting, row_maker
 from rowlock.store.engine.outage import outage_of
-from rowlock.store.engine.postgres.connections import Connections, call_off
+from rowlock.store.engine.postgres.connections import Connections, cancel_and_close
 from rowlock.store.engine.postgres.connector import Connector, place
 from rowlock.store.engine.postgres.errors import BROKEN, CANCELED, READ_ONLY, TROUBLE, translate
 from rowlock.store.engine.postgres.listener import PostgresListener
@@ -31,11 +31,11 @@ from rowlock.store.engine.transactions import Block
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
-# A worker that polled an empty queue has cached plans made for an empty table (sequential scan and sort); then a
-# million jobs arrive and each claim reads them all, until the next autoanalyze. So the hot statements, each of which
-# has its index, run on connections where the other ways are switched off. There a statement is planned once: PostgreSQL
-# would go on planning those whose values look cheap, and planning takes longer than they do. All others are planned
-# anew each time. Behind a pooler nothing is cached, so nothing need be set.
+# A worker that has polled an empty queue has cached plans for an empty table (sequential scan and sort). If a million
+# jobs then arrive, each claim reads them all until the next autoanalyze. So the hot statements, each of which has its
+# index, run on connections where other kinds of scans and joins are switched off. Each is planned only once there:
+# PostgreSQL would otherwise replan statements that look cheap, and planning takes longer than running them. All other
+# statements are planned anew each time. Behind a transaction pooler nothing is cached, so there is nothing to set.
 HOT = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -44,10 +44,10 @@ HOT = {
     "enable_bitmapscan": "off",
 }
 OTHER = {"plan_cache_mode": "force_custom_plan"}
-# A new table needs new pages, where the pages of an old one may have room. A temporary one needs no right on ours.
+# A new table, because it needs new disk pages, while an old table may have room; temporary, to need no rights on ours.
 TRIAL = """CREATE TEMPORARY TABLE rowlock_trial ON COMMIT DROP AS
 SELECT repeat('x', 1000) AS filler FROM generate_series(1, 1000)"""
-SESSION_CONNECTIONS = 20  # for users' transactions, beside one for each slot of a worker
+SESSION_CONNECTIONS = 20  # for users' transactions, in addition to one for each slot of a worker
 
 
 class PostgresStore:
@@ -58,10 +58,10 @@ class PostgresStore:
 
     def __init__(self, url: str, options: StoreOptions) -> None:
         self._url, self._options = url, options
-        # Three kinds, none opened until used: `hot`, `other`, and `session` for users' transactions.
+        # Three kinds of connections, opened on demand: `hot`, `other`, and `session` for users' transactions.
         sessions = options.session_connections or SESSION_CONNECTIONS
         sizes = {"hot": options.connections, "other": options.connections, "session": sessions}
-        # Our own statements have our own time limits; those of a role are made for people.
+        # Our statements have our own time limits, because those of the role were made for people.
         seconds = 0.0 if options.read_seconds is None else options.read_seconds
         limit = {"statement_timeout": str(int(seconds * 1000)), "transaction_timeout": "0"}
         plans = {"hot": HOT | limit, "other": OTHER | limit, "session": dict[str, str]()}
@@ -82,7 +82,7 @@ class PostgresStore:
         try:
             try:
                 await store._prepare()
-            except BROKEN:  # also while the server restarts: one more connection says whether it is there
+            except BROKEN:  # the server may be restarting: a second connection shows whether it is back
                 await store._prepare()
         except BaseException as error:
             await store.close()
@@ -99,7 +99,7 @@ class PostgresStore:
             migrate.check(POSTGRES, await migrate.applied_in_postgres(connection), redact(self._url))
 
     async def describe(self) -> dict[str, str]:
-        """What `doctor` prints about this database."""
+        """The facts that `doctor` prints about this database."""
         async with self._connections["other"].one() as connection:
             version = await connection.fetchval("SHOW server_version")
         return {
@@ -110,7 +110,7 @@ class PostgresStore:
         }
 
     async def try_write(self) -> int | None:
-        """Write 1 MB of new pages and roll it back. What is free on the server's disk cannot be asked for."""
+        """Write 1 MB of new pages and roll it back. Returns None: the free space on the server's disk is unknown."""
         connection = None
         try:
             async with self._connections["other"].one() as connection:
@@ -125,8 +125,8 @@ class PostgresStore:
         return None
 
     async def run(self, op: Operation[T]) -> T:
-        """Run an operation in one transaction; undone ones are run again, unreachable databases are tried again
-        where a repeat is harmless."""
+        """Run an operation in one transaction. Repeats it if it was rolled back, or if the database can't be reached
+        and a repeat is harmless."""
         repeats, patience = self._options.repeats, self._options.command_timeout
         for attempt in range(1, repeats + 1):
             connections = self._connections["hot" if op.hot else "other"]
@@ -151,15 +151,15 @@ class PostgresStore:
                     if isinstance(failure, StoreUnavailable) and not undone:
                         failure.may_have_happened = True
                     if read_only:
-                        self._leave_server()
+                        self._retire_connections()
                     if isinstance(error, TimeoutError):
-                        await call_off(connection, patience / 10)
+                        await cancel_and_close(connection, patience / 10)
                     elif not isinstance(error, asyncpg.PostgresError):
-                        connection.terminate()  # its state is unknown: no other caller must get it
+                        connection.terminate()  # its state is unknown, so no other caller may get it
                 except RowlockError:
-                    raise  # the operation's own answer: its transaction was rolled back
+                    raise  # raised by the operation itself, and its transaction was rolled back
                 except BaseException:
-                    await call_off(connection, patience / 10)  # cut off in the middle
+                    await cancel_and_close(connection, patience / 10)  # interrupted in the middle of a statement
                     raise
                 finally:
                     connections.give_back(connection)
@@ -168,20 +168,20 @@ class PostgresStore:
             await asyncio.sleep(random.uniform(0.3, 1.0) * 0.05 * 2**attempt)
         raise AssertionError("unreachable")
 
-    def _leave_server(self) -> None:
-        """Open new connections for whatever comes next. After a failover the address leads to another server, but a
-        connection that is open stays with the old one, which may go on answering reads for ever."""
+    def _retire_connections(self) -> None:
+        """Use new connections from now on. After a failover the address leads to another server, but open connections
+        stay with the old one, which may go on answering reads forever."""
         for connections in self._connections.values():
-            connections.leave()
+            connections.retire()
 
     def _too_slow(self, error: BaseException, op: Operation[Any]) -> TooSlow | None:
-        """Where reads may not take long: the error of one that did."""
+        """The error for a read that exceeded `read_seconds`; None if there is no limit, or for other errors."""
         limit = self._options.read_seconds
         late = isinstance(error, TimeoutError) or getattr(error, "sqlstate", None) == CANCELED
-        return TooSlow(f"{op.name}: it took longer than {limit:g} s") if limit and op.read and late else None
+        return TooSlow(f"{op.name} took longer than {limit:g} s") if limit and op.read and late else None
 
     async def execute(self, sql: str) -> None:
-        """One statement of the store's own, outside of any transaction."""
+        """Run one of Rowlock's own statements, outside of any transaction."""
         connection = None
         try:
             async with self._connections["other"].one() as connection:
@@ -194,12 +194,12 @@ class PostgresStore:
         return self._users.transaction()
 
     def expect_transactions(self, number: int) -> None:
-        """Allow `number` users' transactions at the same time, and a few more, unless `session_connections` is set."""
+        """Allow `number` concurrent users' transactions, and a few more, unless `session_connections` is set."""
         if self._options.session_connections is None:
             self._connections["session"].widen(SESSION_CONNECTIONS + number)
 
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """The user's own query, in a transaction that may not write."""
+        """Run the user's own query in a read-only transaction."""
         return await self._users.fetch(sql, *args)
 
     def drive(self, connection: Any, op: Operation[T]) -> Coroutine[Any, Any, T]:
@@ -212,19 +212,19 @@ class PostgresStore:
         if call.name != "enqueue_one" or self._pooled:
             rows = await connection.fetch(query.sql, *values)
         else:
-            # To find a prepared statement by its text takes asyncpg 13 µs: much of what a single enqueue may cost.
+            # asyncpg needs 13 µs to find a prepared statement by its text, a large part of the time of one enqueue.
             if connection.enqueue_one is None:
                 connection.enqueue_one = await connection.prepare(query.sql)
             rows = await connection.enqueue_one.fetch(*values)
         if not rows or query.is_record:
             return rows  # type: ignore[no-any-return]
-        # A column of asyncpg's own rows by its name takes 1 µs: for a page of 5,000 rows, most of its time.
+        # Access by column name takes 1 µs on asyncpg's own rows, which would dominate the time of a 5,000-row page.
         return list(map(row_maker(tuple(rows[0].keys())), rows))
 
     async def listen(self, on_wakeup: Callable[[str], None]) -> Wakeups:
-        """Call `on_wakeup` for each wake-up. Behind a transaction pooler without a direct URL there are none."""
+        """Call `on_wakeup` for each wake-up. There are none behind a transaction pooler without a direct URL."""
         if self._options.pooler == "transaction" and not self._options.direct_url:
-            log.info("no wake-ups through a transaction pooler: polling only (set direct_url to have both)")
+            log.info("a transaction pooler passes on no wake-ups, so workers only poll; set direct_url to get wake-ups")
             return NoWakeups()
         direct = self._options.direct_url
         options = replace(self._options, pooler="session") if direct else self._options
@@ -233,20 +233,20 @@ class PostgresStore:
         return listener
 
     async def close(self) -> None:
-        """Close all connections; never hangs on a dead server."""
+        """Close all connections. A dead server can't make it hang."""
         await asyncio.gather(*(connections.close() for connections in self._connections.values()))
 
     def abandon(self) -> None:
-        """Close without an event loop: the one that this store belonged to has ended."""
+        """Close without an event loop, after this store's event loop has ended."""
         for connections in self._connections.values():
             connections.abandon()
 
 
 async def _need_utf8(connection: Any, url: str) -> None:
-    """Refuse a database that cannot store every text: a job would fail by the letters of its arguments."""
+    """Refuse a database that can't store every text: some jobs would fail because of the letters in their arguments."""
     encoding = await connection.fetchval("SELECT current_setting('server_encoding')")
     if encoding != "UTF8":
         raise ConfigError(
-            f"{redact(url)} has the encoding {encoding}, and Rowlock needs UTF8:"
-            " CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0, and use that"
+            f"{redact(url)} has the encoding {encoding}, but Rowlock needs UTF8;"
+            " use a new database: CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
         )

@@ -1,4 +1,4 @@
-"""Users' transactions on PostgreSQL: a connection for each, its statements and limits, and what its errors say."""
+"""Users' transactions on PostgreSQL: each has its own connection, with limits and errors made for users."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rowlock.core.errors import (
 )
 from rowlock.store.engine.callers_connection import KEY_CONFLICT, KEYED, SERIALIZATION
 from rowlock.store.engine.operation import Call, Operation, Steps, UserRow, operation
-from rowlock.store.engine.postgres.connections import Connections, call_off
+from rowlock.store.engine.postgres.connections import Connections, cancel_and_close
 from rowlock.store.engine.postgres.errors import CANCELED, READ_ONLY, TROUBLE, translate
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.engine.transactions import BaseSession, Block
@@ -43,16 +43,16 @@ class PostgresSession(BaseSession):
         super().__init__()
         self._store, self.connection, self._options = store, connection, options
         self._quiet_since = time.monotonic()
-        self._at_work = self.enqueued = self.over = False
+        self._is_busy = self.enqueued = self.over = False
 
     async def begin(self) -> None:
-        """BEGIN, with its limit. SET LOCAL holds for this transaction only, so it is safe behind a pooler, too."""
+        """BEGIN, with the idle limit. SET LOCAL affects only this transaction, so it is safe behind a pooler."""
         limit = max(1, round(self._options.idle_seconds * 1000))
         begin = f"{BEGIN}; SET LOCAL idle_in_transaction_session_timeout = {limit}; {self.connection.guard}"
         await self._do(self.connection.execute(begin))
 
     async def commit(self) -> None:
-        # A COMMIT whose reply was lost may have happened; one that was never sent has not.
+        # If the reply to a COMMIT is lost, it may have taken effect; if it was never sent, it has not.
         try:
             await self._do(self.connection.execute("COMMIT"), sent=not self.connection.is_closed())
         except TransactionConflict:
@@ -61,7 +61,7 @@ class PostgresSession(BaseSession):
         self.over = True
 
     async def roll_back(self) -> None:
-        """ROLLBACK. If that fails, the connection is closed, and the server rolls back."""
+        """ROLLBACK. If that fails, the connection gets closed, and the server rolls back."""
         with contextlib.suppress(*TROUBLE):
             await self.connection.execute("ROLLBACK")
             self.over = True
@@ -82,14 +82,14 @@ class PostgresSession(BaseSession):
         return await self._do(self.connection.fetch(sql, *args, timeout=self._options.statement_seconds), users=True)
 
     async def _do(self, work: Awaitable[T], *, users: bool = False, sent: bool = False) -> T:
-        # The server has counted from when it sent its last reply, which is a little longer.
+        # The server has counted since it sent its last reply, so its time is up a little earlier than ours.
         ended_by_limit = self.seconds_left() < min(1.0, 0.1 * self._options.idle_seconds)
-        self._at_work = True
+        self._is_busy = True
         try:
             return await work
         except TROUBLE as error:
             if getattr(error, "sqlstate", None) == READ_ONLY:
-                self.connection.leaving = True  # after a failover, a new connection may lead to another server
+                self.connection.retired = True  # after a failover, a new connection may lead to another server
             if users:
                 failure = await users_failure(self._store, error, "transaction", self.connection, self._options)
             else:
@@ -99,33 +99,34 @@ class PostgresSession(BaseSession):
             self.failed = failure
             self.hindered = self.hindered or isinstance(failure, (TransactionConflict, StorageFull))
             raise failure from error
-        except asyncio.CancelledError:  # the server undoes the transaction, and answers a COMMIT without an error
+        except asyncio.CancelledError:  # the server will roll back, even though it answers a COMMIT without an error
             self.failed = self.failed or StoreError("a statement was cancelled")
             raise
         finally:
-            self._at_work, self._quiet_since = False, time.monotonic()
+            self._is_busy, self._quiet_since = False, time.monotonic()
 
     def seconds_left(self) -> float:
-        quiet = 0.0 if self._at_work else time.monotonic() - self._quiet_since
+        quiet = 0.0 if self._is_busy else time.monotonic() - self._quiet_since
         return self._options.idle_seconds - quiet
 
     def too_long(self) -> StoreError:
         return TransactionTooLong(
-            f"the transaction was left without a statement for {self._options.idle_seconds:g} s and was rolled back;"
-            " do slow work before it, or raise the setting transactions.idle_seconds"
+            f"the transaction ran no statement for {self._options.idle_seconds:g} s and was rolled back;"
+            " do slow work before the transaction, or raise the setting transactions.idle_seconds"
         )
 
 
 async def users_failure(
     store: PostgresStore, error: BaseException, doing: str, connection: Any, options: StoreOptions
 ) -> StoreError:
-    """What a statement of the user failed of. One that takes too long does so again, however often it is tried."""
+    """The error for a failed statement of the user. A statement that took too long isn't an outage: repeating it would
+    take as long again."""
     if getattr(error, "sqlstate", None) == CANCELED:
         return StoreError(f"{doing}: {error}")
     if isinstance(error, TimeoutError) and await _answers(store):
         return StoreError(
             f"{doing}: a statement took longer than {options.statement_seconds:g} s and was cancelled;"
-            " the setting transactions.statement_seconds says how long one may take"
+            " make it faster, or raise the setting transactions.statement_seconds"
         )
     return translate(error, doing, store.place, connection)
 
@@ -141,7 +142,7 @@ async def _answers(store: PostgresStore) -> bool:
 
 
 class UserTransactions:
-    """Opens users' transactions on connections of their own."""
+    """Opens users' transactions, each on its own connection."""
 
     def __init__(self, store: PostgresStore, connections: Connections, options: StoreOptions) -> None:
         self._store, self._connections, self._options = store, connections, options
@@ -149,7 +150,7 @@ class UserTransactions:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Block]:
         """A transaction for the user's own SQL and operations together. Errors of the database become StoreErrors;
-        errors that the user's code raises in the block are left as they are."""
+        other errors that the block raises stay as they are."""
         session = PostgresSession(self._store, await self._take("transaction"), self._options)
         try:
             await session.begin()
@@ -165,16 +166,16 @@ class UserTransactions:
                 raise
             await session.commit()
             if session.enqueued:
-                # Each enqueue notified if a worker was idle when it ran; workers that became idle since are woken here.
+                # Each enqueue has notified workers if one was idle at that time. Wake those that became idle since.
                 with contextlib.suppress(StoreError):
                     await self._store.run(_notify_idle())
         finally:
             if not session.over:
-                session.connection.terminate()  # cut off in the middle of a statement: no other caller must get it
+                session.connection.terminate()  # interrupted in a statement, so no other caller may get it
             self._connections.give_back(session.connection)
 
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """The user's own query, in a transaction that may not write."""
+        """Run the user's own query in a read-only transaction."""
         connection = await self._take("fetch")
         query = partial(connection.fetch, sql, *args, timeout=self._options.statement_seconds)
         try:
@@ -184,7 +185,7 @@ class UserTransactions:
         except RowlockError:
             raise
         except BaseException:
-            await call_off(connection, self._options.command_timeout / 10)
+            await cancel_and_close(connection, self._options.command_timeout / 10)
             raise
         finally:
             self._connections.give_back(connection)
@@ -197,7 +198,7 @@ class UserTransactions:
             if isinstance(error, TimeoutError) and connections.crowded:
                 raise StoreUnavailable(
                     f"{doing}: all {connections.size} connections for transactions were in use for {patience:g} s;"
-                    " the setting transactions.connections says how many a process may have"
+                    " open fewer transactions at a time, or raise the setting transactions.connections"
                 ) from error
             raise translate(error, doing, self._store.place) from error
 
@@ -208,8 +209,8 @@ def _notify_idle() -> Steps[None]:
 
 
 async def in_transaction(connection: Any, work: Callable[[], Awaitable[T]], readonly: bool = False) -> T:
-    """Run `work` in a transaction. Not by `async with`: its ROLLBACK on a broken connection would raise another error
-    and hide the first; and after a cancellation it would wait for a server that may never answer."""
+    """Run `work` in a transaction. Doesn't use `async with`: on a broken connection, its ROLLBACK would raise another
+    error and hide the first; after a cancellation, it would wait for a server that may never answer."""
     transaction = connection.transaction(isolation="read_committed", readonly=readonly)
     await transaction.start()
     try:
@@ -217,7 +218,7 @@ async def in_transaction(connection: Any, work: Callable[[], Awaitable[T]], read
             await connection.execute(connection.guard)
         answer = await work()
     except (RowlockError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        with contextlib.suppress(*TROUBLE):  # a connection left in its transaction is thrown away
+        with contextlib.suppress(*TROUBLE):  # a connection that stays in its transaction is closed when returned
             await transaction.rollback()
         raise
     await transaction.commit()

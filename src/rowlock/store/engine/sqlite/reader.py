@@ -1,4 +1,4 @@
-"""SQLite's reader: a connection beside the writer's, which waits for no write, and the thread that uses it."""
+"""SQLite's reader: a second connection, which never waits for the writer, and the thread that uses it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from rowlock.store.engine.store import StoreOptions
 T = TypeVar("T")
 
 QUICK_SECONDS = 0.005  # a read of one job that takes longer has waited for the disk
-SLOW_SECONDS = 1.0  # for which the next reads then go to the reader's thread
-SAME_SECONDS = 0.5  # between two looks whether the path still leads to the open file
+SLOW_SECONDS = 1.0  # for this long after such a read, reads go to the reader's thread
+SAME_SECONDS = 0.5  # between checks that the path still leads to the open file
 
 
 class SqliteReader:
-    """The reads of one store; `check` raises once that must not be used."""
+    """The reads of one store. `check` raises if the store must not be used any more."""
 
     def __init__(self, file: DatabaseFile, options: StoreOptions, check: Callable[[], None]) -> None:
         self._file, self._options, self._check = file, options, check
         self.runner: Runner | None = None  # opened by the first read
         self._has_read = False
-        self._slow_until = self._same_until = 0.0  # moments of `time.monotonic`
+        self._slow_until = self._same_until = 0.0  # by `time.monotonic`
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rowlock-reader")
 
     async def run(self, do: Callable[[Runner, list[Wake]], T]) -> T:
@@ -49,14 +49,14 @@ class SqliteReader:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except apsw.InterruptError as error:
-            raise TooSlow(f"it took longer than {self._options.read_seconds:g} s") from error
+            raise TooSlow(f"the read took longer than {self._options.read_seconds:g} s") from error
         except apsw.Error as error:
             raise translate(error, "read") from error
 
     async def run_one(self, do: Callable[[Runner, list[Wake]], T]) -> T:
-        """Read one job in the caller's own thread: to wake the reader's thread and be woken by it takes longer than the
-        read. Where the read would have to wait, or one has just been slow, the reader's thread does it."""
-        await asyncio.sleep(0)  # a caller that reads in a loop must let other tasks run
+        """Read one job in the caller's own thread, because waking the reader's thread and being woken by it takes
+        longer than the read. If the read would have to wait, or a recent one was slow, the reader's thread does it."""
+        await asyncio.sleep(0)  # let other tasks run, in case the caller reads in a loop
         self._check()
         reader, began = self.runner, time.monotonic()
         if reader is None or began < self._slow_until or not reader.turn.acquire(blocking=False):
@@ -66,7 +66,7 @@ class SqliteReader:
             self._check_file(began)
             with reader.not_waiting(), reader.limited(self._options.read_seconds):
                 return do(reader, [])
-        except apsw.Error:  # the reader's thread meets it too, and says what it is
+        except apsw.Error:  # the reader's thread will meet this error too, and report it
             pass
         finally:
             reader.turn.release()
@@ -75,13 +75,13 @@ class SqliteReader:
         return await self.run(do)
 
     def _check_file(self, now: float) -> None:
-        """Raise if the path no longer leads to the open file, whose rows nobody else sees or changes any more."""
+        """Raise if the path no longer leads to the open file, which no other process sees or changes any more."""
         if now > self._same_until:
             self._file.check()
             self._same_until = now + SAME_SECONDS
 
     def stop(self) -> None:
-        """Close the connection once the read that is under way has ended."""
+        """Close the connection as soon as the current read has ended."""
         if self._has_read:
             self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
@@ -92,5 +92,5 @@ class SqliteReader:
                 self.runner.close()
 
     def join(self) -> None:
-        """Wait until the thread has ended."""
+        """Wait for the thread to end."""
         self._thread.shutdown()

@@ -1,4 +1,4 @@
-"""Requests to SQLite's writer thread, and a user's transaction, both seen from their event loop."""
+"""Requests to SQLite's writer thread, and users' transactions; both from the side of the event loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rowlock.store.engine.transactions import BaseSession
 T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
-GROUP = 256  # operations in one commit, at most
+GROUP = 256  # the most operations in one commit
 Do = Callable[[Runner, list[Wake]], Any]
 Reply = tuple[Any, BaseException | None]  # the value, or the error
 
@@ -43,11 +43,11 @@ class Work:
         self._once = threading.Lock()
 
     def take(self) -> bool:
-        """Returns True once: to the writer thread if it begins the work first, else to the caller that withdraws it."""
+        """True for whichever calls it first: the writer thread to begin the work, or the caller to withdraw it."""
         return self._once.acquire(blocking=False)
 
     async def wait(self, *, withdraw: bool = True) -> Any:
-        """The answer. A caller that is cancelled withdraws work that has not begun; it waits for work that has."""
+        """Wait for the answer. A cancelled caller withdraws work that has not begun, and waits for work that has."""
         try:
             return await self.answer
         except asyncio.CancelledError as cancelled:
@@ -79,11 +79,11 @@ class Work:
         try:
             self.loop.call_soon_threadsafe(done)
         except RuntimeError:  # the caller's event loop is closed
-            log.debug("an answer found no loop to go to")
+            log.debug("a caller's event loop was closed before its request was answered")
 
 
 def groups(inbox: queue.SimpleQueue[Work | None]) -> Iterator[list[Work]]:
-    """What is to be written together: all that waits, at most GROUP; a user's transaction for itself. Ends at None."""
+    """The requests to write together: all that are waiting, up to GROUP; a user's transaction alone. Ends at None."""
     group: list[Work] = []
     while True:
         try:
@@ -104,7 +104,7 @@ def groups(inbox: queue.SimpleQueue[Work | None]) -> Iterator[list[Work]]:
 
 
 class SqliteSession(BaseSession):
-    """The async side of a user's transaction; each call is carried out by the writer thread."""
+    """The async side of a user's transaction. The writer thread carries out each call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class SqliteSession(BaseSession):
 
     async def _do(self, do: Callable[[Runner, list[Wake]], T], *, withdraw: bool = True) -> T:
         if os.getpid() != self._pid:
-            raise StoreError("this transaction was opened before a fork; it is its parent's alone")
+            raise StoreError("this transaction was opened before a fork, so only the parent process may use it")
         if self.over is not None:
             raise self.over
         work = Work(do)
@@ -136,7 +136,7 @@ class SqliteSession(BaseSession):
             self.hindered = self.hindered or isinstance(error, StorageFull)
             raise
         except asyncio.CancelledError:
-            # As on PostgreSQL, where a statement that is cut off undoes its transaction.
+            # As on PostgreSQL, where an interrupted statement rolls back its transaction.
             self.failed = self.failed or StoreError("a statement was cancelled")
             raise
 
@@ -159,7 +159,7 @@ class SqliteSession(BaseSession):
         return await self._do(lambda runner, wakes: user_rows(runner.connection, sql, values))
 
     async def end(self, how: str) -> None:
-        """COMMIT or ROLLBACK; it is completed even if its caller is cancelled."""
+        """COMMIT or ROLLBACK. It is completed even if the caller is cancelled."""
         if self.over is not None:
             if how == "COMMIT":
                 raise self.over
@@ -176,7 +176,7 @@ class SqliteSession(BaseSession):
                 runner.connection.execute("ROLLBACK")
 
         await self._do(finish, withdraw=False)
-        if failed is not None:  # as on PostgreSQL, where a failed statement undoes its whole transaction
+        if failed is not None:  # as on PostgreSQL, where a failed statement rolls back its whole transaction
             raise self.undone()
 
 
@@ -196,12 +196,12 @@ def user_rows(connection: apsw.Connection, sql: str, values: Any) -> list[UserRo
     except KeyError as error:
         raise StoreError(f"the statement has a parameter ${error.args[0]} that was not given: {sql:.200}") from error
     except (TypeError, ValueError) as error:
-        must = "a parameter has a type that SQLite cannot store; give text, a number, bytes or None"
-        raise StoreError(f"{must}: {values!r:.200}") from error
+        problem = "a parameter has a type that SQLite cannot store; pass text, a number, bytes or None"
+        raise StoreError(f"{problem}: {values!r:.200}") from error
 
 
 def _readable(value: Any) -> Any:
-    """A value for SQLite. A datetime becomes text in the form of the views, so that both can be compared."""
+    """A value for SQLite. A datetime becomes text in the format of the views, so that it compares with their times."""
     if isinstance(value, (list, tuple)):
         raise InvalidArguments(f"SQLite has no arrays: pass JSON text instead of {value!r:.100}")
     if not isinstance(value, datetime):

@@ -1,15 +1,15 @@
-"""SQLite through apsw: one file, one writer thread in each process, a reader beside it.
+"""SQLite through apsw: one file, with one writer thread and one reader thread in each process.
 
-The writer thread commits all waiting operations in one transaction. This group commit is what makes `synchronous=FULL`
-fast: one fsync serves every operation that arrived while the last one was being written. Each operation runs in its own
-savepoint, so one that fails takes no other down. A user's transaction has the thread to itself until it ends, or until
-its time is up.
+The writer thread commits all waiting operations in one transaction. This group commit makes `synchronous=FULL` fast:
+one fsync serves every operation that arrived during the previous commit. Each operation runs in its own savepoint, so
+if one fails, the others go on. A user's transaction has the thread to itself until it ends or its time is up.
 
-A small operation that comes alone is written by its caller's own thread: waking the writer and being woken by it costs
-as much as the fsync. That blocks the caller's event loop for one commit, so it is done only while commits are quick.
+If a small operation arrives alone, its caller's own thread writes it, because waking the writer and being woken by it
+costs as much as the fsync. This blocks the caller's event loop for one commit, so it happens only while commits are
+quick.
 
-A caller that is cancelled while its request waits withdraws the request; one that is cancelled while the request is
-being written waits for the commit. Every request is answered, also by a writer that is being closed.
+A caller that is cancelled while its request waits withdraws the request; if it is cancelled while the request is being
+written, it waits for the commit. Every request is answered, even while the writer is being closed.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ T = TypeVar("T")
 log = logging.getLogger("rowlock.store")
 
 CLOSE_SECONDS = 10.0
-SMALL = 100  # jobs that an operation may touch to be written by its caller
-QUICK_SECONDS = 0.001  # while a commit takes longer on average, all go to the thread
-# In WAL mode, SQLite keeps an open transaction in its cache: only what does not fit is written before the commit.
+SMALL = 100  # an operation on more jobs than this is never written by its caller
+QUICK_SECONDS = 0.001  # if commits take longer on average, all operations go to the writer thread
+# In WAL mode, SQLite writes only what overflows its cache before the commit, so a tiny cache makes it write.
 TRIAL = """PRAGMA cache_size = 10;
 BEGIN IMMEDIATE; CREATE TABLE rowlock_trial (filler); INSERT INTO rowlock_trial VALUES (zeroblob(1048576)); ROLLBACK"""
 
@@ -86,12 +86,12 @@ class SqliteStore:
         try:
             await asyncio.to_thread(_answer, opened, partial(cls._open, file, options))
         except asyncio.CancelledError:
-            opened.add_done_callback(_close_unused)  # the thread goes on, and opens it for nobody
+            opened.add_done_callback(_close_unused)  # the thread goes on and opens the file, but nobody will use it
             raise
         store = opened.result()
         try:
             store._writer.start()
-        except BaseException:  # no thread to be had
+        except BaseException:  # for instance, no thread could be started
             store._runner.close()
             store._opened.end_use(store)
             raise
@@ -137,7 +137,7 @@ class SqliteStore:
         return migrate.titles(missing, files)
 
     async def describe(self) -> dict[str, str]:
-        """What `doctor` prints about this database."""
+        """The facts that `doctor` prints about this database."""
         return {
             "engine": "SQLite",
             "version": apsw.sqlite_lib_version(),
@@ -146,8 +146,8 @@ class SqliteStore:
         }
 
     async def try_write(self) -> int | None:
-        """Write 1 MiB and roll it back. Returns the bytes that are free: the write may have found room in a write-ahead
-        log that had been longer before."""
+        """Write 1 MiB and roll it back. Returns the free bytes as well, because the write may have succeeded only by
+        reusing space in the write-ahead log."""
         await asyncio.to_thread(self._try_write)
         return shutil.disk_usage(self.file.parent).free
 
@@ -158,18 +158,18 @@ class SqliteStore:
                 connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
                 connection.execute(TRIAL)
             finally:
-                connection.close()  # rolls back what an error left open
+                connection.close()  # rolls back a transaction that an error has left open
         except apsw.Error as error:
             raise translate(error, "write") from error
 
     async def run(self, op: Operation[T]) -> T:
-        """Run an operation in one transaction, shared with the other operations that are waiting to be written."""
+        """Run an operation in one transaction, which it shares with all operations that are waiting to be written."""
         self._check_usable()
         if op.read:
             do = partial(drive, op, SQLITE)
             return await (self._reader.run_one(do) if op.size == 1 else self._reader.run(do))
         answer = await self._writer.run(op)
-        if self.outage.began is not None:  # reads do not count: they work while the disk is full
+        if self.outage.began is not None:  # reads don't count as successes: they work even when the disk is full
             self.outage.worked()
         return answer
 
@@ -181,7 +181,7 @@ class SqliteStore:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Block]:
-        """A transaction for the user's own SQL and operations together. Nothing else is written meanwhile."""
+        """A transaction for the user's own SQL and operations together. All other writes wait until it ends."""
         self._check_usable()
         session = await self._writer.begin()
         block = Block(session)
@@ -195,25 +195,25 @@ class SqliteStore:
         await session.end("COMMIT")
 
     def expect_transactions(self, number: int) -> None:
-        """Nothing to prepare: all transactions share the one writer connection."""
+        """Nothing to prepare: all transactions share one writer connection."""
 
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
-        """The user's own query. It waits for no writer, and may not write."""
+        """Run the user's own query. It doesn't wait for writers, and may not write."""
         self._check_usable()
         values = user_values(sql, args)
         return await self._reader.run(lambda runner, wakes: user_rows(runner.connection, sql, values))
 
     async def execute(self, sql: str) -> None:
-        """One statement of the store's own."""
+        """Run one of Rowlock's own statements."""
         async with self.transaction() as session:
             await session.execute(sql)
 
     async def listen(self, on_wakeup: Callable[[str], None]) -> Wakeups:
-        """Call `on_wakeup` when another process, or this one, wakes this worker."""
+        """Call `on_wakeup` for each wake-up from this or another process."""
         return DatagramWakeups.open(self.file, on_wakeup)
 
     async def close(self) -> None:
-        """Finish what is waiting and close."""
+        """Finish the waiting requests and close."""
         if self._closed or os.getpid() != self._pid:
             return
         self._closed = True
@@ -223,7 +223,7 @@ class SqliteStore:
         self._opened.end_use(self)
 
     def abandon(self) -> None:
-        """Close without an event loop: the one that this store belonged to has ended."""
+        """Close without an event loop, after this store's event loop has ended."""
         if not self._closed and os.getpid() == self._pid:
             self._closed = True
             self._reader.stop()
@@ -251,14 +251,14 @@ class SqliteWriter:
     def __init__(self, runner: Runner, transaction_seconds: float) -> None:
         self.runner, self._transaction_seconds = runner, transaction_seconds
         self._turn = runner.turn  # the lock of the connection
-        self._unanswered = self._arriving = 0  # operations given to the thread; operations whose callers may write them
-        self._commit_seconds = 0.0  # moving average of how long a commit takes
+        self._unanswered = self._arriving = 0  # operations given to the thread; operations that may be written here
+        self._commit_seconds = 0.0  # moving average of the duration of a commit
         self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._over = False
         self._thread = threading.Thread(target=self._write_until_closed, name="rowlock-writer", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the writer thread."""
         self._thread.start()
 
     async def run(self, op: Operation[T]) -> T:
@@ -266,7 +266,7 @@ class SqliteWriter:
         if not (0 < op.size <= SMALL and await self._alone() and self._begin_here()):
             work = Work(partial(drive, op, SQLITE))
             self._inbox.put(work)
-            if self._over:  # the thread has ended, and answers no more
+            if self._over:  # the thread has ended and won't answer
                 self._refuse_the_rest()
             self._unanswered += 1
             try:
@@ -288,25 +288,24 @@ class SqliteWriter:
         return value
 
     async def _alone(self) -> bool:
-        """Whether no other task of this event loop wants to write at this moment: several do better in one group
-        commit."""
+        """Whether no other task of this event loop wants to write now. If several do, one group commit is better."""
         self._arriving += 1
         try:
-            await asyncio.sleep(0)  # tasks that are about to make a request run first
+            await asyncio.sleep(0)  # let tasks run that are about to make a request
             return self._arriving == 1 and not self._unanswered and self._commit_seconds < QUICK_SECONDS
         finally:
             self._arriving -= 1
 
     def _begin_here(self) -> bool:
-        """Begin a transaction in the caller's thread; False if that would have to wait for another thread or process,
-        or if the write-ahead log is due to be copied back."""
+        """Begin a transaction in the caller's thread. False if that would mean waiting for another thread or process,
+        or if a checkpoint of the write-ahead log is due."""
         if self.runner.log_is_long or not self._turn.acquire(blocking=False):
             return False
         begun = False
         try:
             self.runner.open()
             begun = self.runner.begin_at_once()
-        except (apsw.Error, StoreError):  # the writer thread gets the same error and reports it
+        except (apsw.Error, StoreError):  # the writer thread will meet this error too, and report it
             pass
         finally:
             if not begun:
@@ -318,7 +317,7 @@ class SqliteWriter:
         session = SqliteSession()
         opening = Work(lambda runner, wakes: None, session)
         self._inbox.put(opening)
-        if self._over:  # the thread has ended, and answers no more
+        if self._over:  # the thread has ended and won't answer
             self._refuse_the_rest()
         try:
             await opening.wait()
@@ -329,12 +328,12 @@ class SqliteWriter:
         return session
 
     def stop(self) -> None:
-        """Take no more; the thread finishes what is waiting and closes the file."""
+        """Accept no more requests; the thread finishes the waiting ones and closes the file."""
         self._inbox.put(None)
 
     async def close(self) -> None:
-        """Stop, and wait for the thread: ten seconds at most, because another process may keep the file locked."""
-        while self._arriving:  # these would open the file again: each writes or hands over in the loop's next turn
+        """Stop, and wait at most ten seconds for the thread, because another process may keep the file locked."""
+        while self._arriving:  # they would reopen the file; each writes, or hands over, in the next turn of the loop
             await asyncio.sleep(0)
         self.stop()
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
@@ -349,9 +348,9 @@ class SqliteWriter:
                         else:
                             self._write_group(group)
                     finally:
-                        undo(self.runner)  # a transaction that is still open: only after an error
-            except BaseException as error:  # of any kind: without this thread every caller would wait for ever
-                log.exception("a write failed in an unexpected way")
+                        undo(self.runner)  # a transaction is still open only after an error
+            except BaseException as error:  # catch everything: without this thread, every caller would wait forever
+                log.exception("unexpected error in SQLite's writer thread")
                 failure = StoreError(f"write: {error!r}")
                 for work in group:
                     if work.session is not None:
@@ -363,7 +362,7 @@ class SqliteWriter:
         self._refuse_the_rest()
 
     def _refuse_the_rest(self) -> None:
-        """Answer the requests that came after the end."""
+        """Answer requests that arrive after the thread has ended, with an error."""
         with suppress(queue.Empty):
             while True:
                 work = self._inbox.get_nowait()
@@ -371,14 +370,14 @@ class SqliteWriter:
                     work.resolve(error=StoreError("this store is closed"))
 
     def _write_group(self, group: list[Work]) -> None:
-        """Run a group of requests in one transaction; answer each only after the commit."""
+        """Run a group of requests in one transaction, and answer them only after the commit."""
         answers, wakes = list[Reply](), list[Wake]()
         try:
             begin(self.runner)
         except (apsw.Error, StoreError) as error:
             answers = [(None, translate(error, "write"))] * len(group)
         else:
-            group = [work for work in group if work.take()]  # without requests that were withdrawn meanwhile
+            group = [work for work in group if work.take()]  # skip requests that have been withdrawn
             try:
                 if len(group) == 1:
                     answers = [(group[0].do(self.runner, wakes), None)]
@@ -408,6 +407,6 @@ class SqliteWriter:
             session.end_with(translate(error, "transaction"))
             first.resolve(error=session.over)
             return
-        if first.take():  # else its caller did not wait for it, and the transaction is rolled back
+        if first.take():  # else its caller gave up waiting, and the transaction is rolled back
             first.resolve()
             serve(self.runner, session, self._transaction_seconds)

@@ -1,4 +1,4 @@
-"""Transactions on the connection of SQLite's writer: one for a group of requests, one for a user."""
+"""Transactions on the connection of SQLite's writer, for a group of requests or for a user."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rowlock.store.engine.sqlite.wakeups import send_all
 
 log = logging.getLogger("rowlock.store")
 
-BUSY_SECONDS = 30.0  # how long a transaction is begun again and again while another process writes
+BUSY_SECONDS = 30.0  # how long to retry BEGIN while another process is writing
 
 
 def begin(runner: Runner) -> None:
-    """BEGIN IMMEDIATE, so that a busy database is noticed here and not in a later statement. Retried for 30 seconds."""
+    """BEGIN IMMEDIATE, so that a busy database shows here and not at a later statement. Retries for BUSY_SECONDS."""
     runner.open()
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
@@ -36,17 +36,17 @@ def begin(runner: Runner) -> None:
 
 
 def undo(runner: Runner) -> None:
-    """Roll back an open transaction. If that fails, the file is closed, and the next write opens it again."""
+    """Roll back an open transaction. If that fails, close the file; the next write reopens it."""
     try:
         roll_back(runner.connection)
     except apsw.Error:
-        log.exception("a transaction could not be rolled back; the file is opened again")
+        log.exception("a transaction could not be rolled back; the database file will be reopened")
         with contextlib.suppress(apsw.Error):
             runner.close()
 
 
 def in_savepoint(runner: Runner, do: Do, wakes: list[Wake]) -> Reply:
-    """Run one of several requests in a savepoint: if it fails, the other requests go on."""
+    """Run one of several requests in a savepoint, so that if it fails, the others go on."""
     connection = runner.connection
     connection.execute("SAVEPOINT one")
     answer: Reply
@@ -70,9 +70,9 @@ def serve(runner: Runner, session: SqliteSession, seconds: float) -> None:
         except queue.Empty:
             roll_back(connection)
             why = (
-                f"the transaction was open for {seconds:g} s and was rolled back: "
-                "on SQLite it holds the only writer lock; do slow work before it, or raise the setting"
-                " worker.heartbeat_seconds, a third of which it may take"
+                f"the transaction was open for {seconds:g} s and was rolled back: on SQLite it holds the only writer"
+                " lock, for at most a third of worker.heartbeat_seconds; do slow work before the transaction, or raise"
+                " that setting"
             )
             session.end_with(TransactionTooLong(why))
             return

@@ -1,6 +1,6 @@
-"""How one process wakes another on SQLite: a datagram socket per worker, in a private folder of the machine.
+"""How one process wakes another on SQLite: by a datagram socket for each worker, in a private temporary folder.
 
-Wake-ups are best effort: an address that is gone is skipped, and every worker also polls.
+Wake-ups are best effort: missing sockets are skipped, and every worker also polls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _folder(file: Path) -> Path:
 
 
 class DatagramWakeups:
-    """The wake-ups of one worker; `address` is stored with its row."""
+    """The wake-ups of one worker. `address` is stored in its row."""
 
     def __init__(self, sock: socket.socket, address: str, on_wakeup: Callable[[str], None]) -> None:
         self.address: str | None = address
@@ -41,7 +41,7 @@ class DatagramWakeups:
 
     @classmethod
     def open(cls, file: Path, on_wakeup: Callable[[str], None]) -> DatagramWakeups | NoWakeups:
-        """Bind a socket for a worker on `file`; without Unix sockets on the platform the worker polls."""
+        """Bind a socket for a worker on `file`. If the platform has no Unix sockets, the worker polls."""
         if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
             return NoWakeups()
         try:
@@ -50,7 +50,7 @@ class DatagramWakeups:
             _remove_dead_sockets(folder)
             address = str(folder / f"{uuid.uuid4().hex[:12]}.bell")
             return cls(_bound(address), address, on_wakeup)
-        except OSError as error:  # no temporary folder that we may write to, a path too long, no descriptor left
+        except OSError as error:  # no writable temporary folder, a path that is too long, no file descriptor left
             log.warning("no wake-ups, new jobs are found by polling: %s", error)
             return NoWakeups()
 
@@ -82,7 +82,7 @@ def _bound(address: str) -> socket.socket:
 
 
 def _remove_dead_sockets(folder: Path) -> None:
-    """Remove the sockets of processes that were killed before they could do it themselves."""
+    """Remove the sockets of processes that were killed before they could remove them."""
     for path in folder.glob("*.bell"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             try:
@@ -107,8 +107,8 @@ def send_all(wakes: Iterable[Wake]) -> None:
 
 
 def send_wakeups(addresses: Iterable[str], message: str) -> None:
-    """Send `message` ("work" or "cancel") to these workers. An address that is gone, or whose buffer is full, is
-    skipped. Never raises: the transaction that the wake-up is about has committed."""
+    """Send `message` ("work" or "cancel") to these workers, skipping sockets that are gone or whose buffer is full.
+    Never raises, because the transaction behind the wake-up has committed."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.setblocking(False)

@@ -1,8 +1,8 @@
--- What people and programs may query. The columns of these views, and their order, are part of the contract.
+-- The views that people and programs may query. Their columns, and the order of the columns, are part of the contract.
 
--- Every job, live or finished. Whoever can't read the tokens in the tables sees NULL here: with a token, anybody could
--- end the job in its worker's place. has_column_privilege asks about the role that reads the view, whoever owns the
--- view. A job that was published to Redis is queued, and has not started, until a worker has answered.
+-- Every job, live or finished. A role that can't read the tokens in the tables sees NULL here, because with a token it
+-- could end the job in its worker's place. has_column_privilege checks the role that reads the view, not the view's
+-- owner. A job that was published to Redis is queued, and has not started, until a worker there has answered.
 CREATE OR REPLACE VIEW rowlock.jobs AS
 SELECT id, task, queue, CASE WHEN published = 'unread' THEN 'queued' ELSE state END AS state,
        priority, args, owner, source, tags, batch_id, schedule_id, tick,
@@ -26,12 +26,12 @@ SELECT id, task, queue, state, priority, args, owner, source, tags, batch_id, sc
        finished_at, updated_at
 FROM rowlock.jobs_finished;
 
--- The twenty jobs that were created last.
+-- The twenty newest jobs.
 CREATE OR REPLACE VIEW rowlock.recent_jobs AS
 SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at, finished_at, error_code,
        error_message
 FROM rowlock.jobs
--- Ids begin with the time of creation: of each table, twenty entries of its index are read.
+-- Ids begin with the time of creation, so twenty index entries of each table are read.
 WHERE id = ANY (ARRAY(
     SELECT id FROM (SELECT id FROM rowlock.jobs_live ORDER BY id DESC LIMIT 20) live
     UNION ALL
@@ -39,7 +39,7 @@ WHERE id = ANY (ARRAY(
 ORDER BY created_at DESC, id DESC
 LIMIT 20;
 
--- The state of each source and class of sources.
+-- The state of each source and class.
 CREATE OR REPLACE VIEW rowlock.source_health AS
 SELECT s.name,
        CASE WHEN NOT (s.enabled AND coalesce(c.class_enabled, true)) THEN 'disabled'
@@ -56,8 +56,8 @@ FROM rowlock.sources s
 LEFT JOIN rowlock.sources c ON c.name = split_part(s.name, ':', 1)
 ORDER BY s.name;
 
--- Running jobs whose worker hasn't sent a heartbeat for five minutes. A job has no heartbeat before its first one, so
--- the claim counts as a sign of life as well. Jobs whose request waits in a Redis stream run nowhere.
+-- Running jobs whose worker hasn't sent a heartbeat for five minutes. Before the first heartbeat, the time of the claim
+-- counts. Jobs whose request waits in a Redis stream aren't running.
 CREATE OR REPLACE VIEW rowlock.stuck_jobs AS
 SELECT id, task, queue, locked_by, attempt, locked_at, heartbeat_at, lease_expires_at,
        statement_timestamp() - coalesce(heartbeat_at, locked_at) AS time_since_heartbeat
@@ -67,11 +67,11 @@ WHERE state = 'running' AND published IS DISTINCT FROM 'unread'
 ORDER BY coalesce(heartbeat_at, locked_at);
 
 -- For each queue: how many jobs could start now if a slot were free, how long the first of them has been waiting, and
--- how many slots it would take to start all of them within 30 seconds. Jobs that wait for their time, are in a paused
--- queue or have a closed source are not counted. Numbers stop at 10,000 of each kind.
+-- how many slots it would take to start all of them within 30 seconds. Jobs that are delayed, in a paused queue or of a
+-- closed source don't count. Counts stop at 10,000 of each kind.
 CREATE OR REPLACE VIEW rowlock.backlog AS
 WITH RECURSIVE
--- The first ready job without a source of each (queue, task, priority): a loose scan of the claim index.
+-- The first ready plain job of each (queue, task, priority): a loose scan of the claim index.
 lanes (queue, task, priority, run_after, nth) AS (
     (SELECT j.queue, j.task, j.priority, j.run_after, 1
      FROM rowlock.jobs_live j WHERE j.ready AND j.source IS NULL
@@ -105,7 +105,7 @@ heads (queue, task, priority, source, run_after, nth) AS (
         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1) j
     WHERE h.nth < 10000
 ),
--- Jobs whose time has come and that nobody has made ready yet: while no worker is alive, nobody does.
+-- Jobs whose time has come but that no worker has made ready yet, for instance because none is alive.
 due AS (
     SELECT j.queue, j.source, j.run_after
     FROM rowlock.jobs_live j
@@ -113,7 +113,7 @@ due AS (
       AND NOT EXISTS (SELECT 1 FROM rowlock.set_aside a WHERE a.id = j.id)
     ORDER BY j.run_after LIMIT 10000
 ),
--- Jobs without a source, by queue: counted off the index, up to 10,000.
+-- Plain jobs by queue, counted from the index, up to 10,000.
 plain AS (
     SELECT q.queue,
            (SELECT count(*) FROM (
@@ -139,8 +139,8 @@ sourced AS (
         SELECT queue, source, min(run_after), count(*) FROM due WHERE source IS NOT NULL GROUP BY queue, source) found
     GROUP BY queue, source
 ),
--- How many jobs of each source may start: none if it is closed, one as a probe, else up to its limit; with a rate, what
--- it lets start within 30 seconds, at least one, so that an empty bucket does not look like an empty queue.
+-- How many jobs of each source may start: none if it is closed, one as a probe, else up to its limit. With a rate,
+-- those of 30 seconds, but at least one, so that an empty bucket doesn't look like an empty queue.
 room AS (
     SELECT o.queue, split_part(o.source, ':', 1) AS class, o.number, o.oldest,
            CASE
@@ -156,7 +156,7 @@ room AS (
                        SELECT count(*) FROM rowlock.jobs_live r
                        WHERE r.state = 'running' AND r.source IS NOT NULL
                          AND split_part(r.source, ':', 1) = split_part(o.source, ':', 1) AND r.source = o.source),
-                   -- Not greatest() alone: it passes over NULL, and a source without a rate would have room for one.
+                   -- greatest() alone would ignore NULL, and give a source without a rate room for only one job.
                    CASE WHEN coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) IS NOT NULL
                         THEN greatest(1, ceil(coalesce(s.rate_limit_per_minute, c.rate_limit_per_minute) / 2)) END,
                    1000000)
@@ -166,7 +166,7 @@ room AS (
     LEFT JOIN rowlock.sources s ON s.name = o.source
     LEFT JOIN rowlock.sources c ON c.name = split_part(o.source, ':', 1)
 ),
--- What may start, by queue: jobs without a source, and those of each class up to what its total leaves.
+-- Jobs that may start, by queue: plain jobs, and jobs of each class as far as its total allows.
 startable AS (
     SELECT queue, number, oldest FROM plain
     UNION ALL
@@ -202,7 +202,7 @@ SELECT coalesce(b.queue, r.queue) AS queue,
        coalesce(r.number, 0) AS running,
        coalesce(greatest(0, date_part('epoch', statement_timestamp() - b.oldest)), 0) AS oldest_age_seconds,
        t.seconds AS mean_run_seconds,
-       -- Slots in use stay wanted. If nothing has finished yet, a run time of one second is assumed.
+       -- Slots in use remain needed. If no job has finished yet, assume a run time of one second.
        CAST(coalesce(r.number, 0)
             + least(coalesce(b.runnable, 0), greatest(1, ceil(b.runnable * coalesce(t.seconds, 1) / 30))) AS bigint)
            AS wanted_slots

@@ -1,9 +1,8 @@
--- What people and programs may query. The columns of these views, and their order, are part of the contract. Times are
--- shown as ISO 8601; rowlock_jobs shows a time that can't be one as it is stored, not as if there were none. SQLite can't
--- replace a view, so each is dropped first: views of yours upon it don't mind.
+-- The views that people and programs may query. Their columns, and the order of the columns, are part of the contract.
+-- Times are shown as ISO 8601; rowlock_jobs shows a value that can't be a time as stored, not as NULL. SQLite can't
+-- replace a view, so each is dropped first, which your own views on top of it survive.
 
--- Every job, live or finished. A job that was published to Redis is queued, and has not started, until a worker has
--- answered.
+-- Every job, live or finished. A job that was published to Redis is queued, and not started, until a worker answers.
 DROP VIEW IF EXISTS rowlock_jobs;
 CREATE VIEW rowlock_jobs AS
 SELECT
@@ -47,13 +46,13 @@ SELECT
        coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', updated_at, 'unixepoch'), updated_at) AS updated_at
 FROM rowlock_jobs_finished;
 
--- The twenty jobs that were created last.
+-- The twenty newest jobs.
 DROP VIEW IF EXISTS rowlock_recent_jobs;
 CREATE VIEW rowlock_recent_jobs AS
 SELECT id, task, queue, state, attempt, locked_by, heartbeat_at, created_at, started_at, finished_at, error_code,
        error_message
 FROM rowlock_jobs
--- Ids begin with the time of creation: of each table, twenty entries of its index are read.
+-- Ids begin with the time of creation, so twenty index entries of each table are read.
 WHERE id IN (
     SELECT id FROM (SELECT id FROM rowlock_jobs_live ORDER BY id DESC LIMIT 20) live
     UNION ALL
@@ -61,7 +60,7 @@ WHERE id IN (
 ORDER BY created_at DESC, id DESC
 LIMIT 20;
 
--- The state of each source and class of sources.
+-- The state of each source and class.
 DROP VIEW IF EXISTS rowlock_source_health;
 CREATE VIEW rowlock_source_health AS
 SELECT name,
@@ -83,9 +82,8 @@ FROM (
     LEFT JOIN rowlock_sources c ON c.name = substr(s.name, 1, instr(s.name || ':', ':') - 1))
 ORDER BY name;
 
--- Running jobs whose worker hasn't sent a heartbeat for five minutes. A job has no heartbeat before its first one, so
--- the claim counts as a sign of life as well. Jobs whose request waits in a Redis stream run nowhere. Here
--- time_since_heartbeat is a number of seconds.
+-- Running jobs whose worker hasn't sent a heartbeat for five minutes. Before the first heartbeat, the time of the claim
+-- counts. Jobs whose request waits in a Redis stream aren't running. Here time_since_heartbeat is a number of seconds.
 DROP VIEW IF EXISTS rowlock_stuck_jobs;
 CREATE VIEW rowlock_stuck_jobs AS
 SELECT id, task, queue, locked_by, attempt,
@@ -99,13 +97,13 @@ WHERE state = 'running' AND published IS NOT 'unread'
 ORDER BY time_since_heartbeat DESC;
 
 -- For each queue: how many jobs could start now if a slot were free, how long the first of them has been waiting, and
--- how many slots it would take to start all of them within 30 seconds. Jobs that wait for their time, are in a paused
--- queue or have a closed source are not counted. Numbers stop at 10,000 of each kind.
+-- how many slots it would take to start all of them within 30 seconds. Jobs that are delayed, in a paused queue or of a
+-- closed source don't count. Counts stop at 10,000 of each kind.
 DROP VIEW IF EXISTS rowlock_backlog;
 CREATE VIEW rowlock_backlog AS
 WITH RECURSIVE
--- The first ready job without a source of each (queue, task, priority): a loose scan of the claim index. A unary plus
--- hides that a column is one: else SQLite walks over all rows that equal a part of the key.
+-- The first ready plain job of each (queue, task, priority): a loose scan of the claim index. A unary plus makes a
+-- column an expression; otherwise SQLite walks over all rows that equal a part of the key.
 lanes (queue, task, priority, run_after, nth) AS (
     SELECT * FROM (
         SELECT j.queue, j.task, j.priority, j.run_after, 1
@@ -139,7 +137,7 @@ heads (queue, task, priority, source, run_after, nth) AS (
         ORDER BY n.queue, n.task, n.priority, n.source, n.id LIMIT 1)
     WHERE h.nth < 10000
 ),
--- Jobs whose time has come and that nobody has made ready yet: while no worker is alive, nobody does.
+-- Jobs whose time has come but that no worker has made ready yet, for instance because none is alive.
 due AS (
     SELECT j.queue, j.source, j.run_after
     FROM rowlock_jobs_live j
@@ -147,7 +145,7 @@ due AS (
       AND NOT EXISTS (SELECT 1 FROM rowlock_set_aside a WHERE a.id = j.id)
     ORDER BY j.run_after LIMIT 10000
 ),
--- Jobs without a source, by queue: counted off the index, up to 10,000.
+-- Plain jobs by queue, counted from the index, up to 10,000.
 plain AS (
     SELECT q.queue,
            (SELECT count(*) FROM (
@@ -173,8 +171,8 @@ sourced AS (
         SELECT queue, source, min(run_after), count(*) FROM due WHERE source IS NOT NULL GROUP BY queue, source)
     GROUP BY queue, source
 ),
--- How many jobs of each source may start: none if it is closed, one as a probe, else up to its limit; with a rate, what
--- it lets start within 30 seconds, at least one, so that an empty bucket does not look like an empty queue.
+-- How many jobs of each source may start: none if it is closed, one as a probe, else up to its limit. With a rate,
+-- those of 30 seconds, but at least one, so that an empty bucket doesn't look like an empty queue.
 room AS (
     SELECT o.queue, substr(o.source, 1, instr(o.source || ':', ':') - 1) AS class, o.number, o.oldest,
            CASE
@@ -199,7 +197,7 @@ room AS (
     LEFT JOIN rowlock_sources s ON s.name = o.source
     LEFT JOIN rowlock_sources c ON c.name = substr(o.source, 1, instr(o.source || ':', ':') - 1)
 ),
--- What may start, by queue: jobs without a source, and those of each class up to what its total leaves.
+-- Jobs that may start, by queue: plain jobs, and jobs of each class as far as its total allows.
 startable AS (
     SELECT queue, number, oldest FROM plain
     UNION ALL
@@ -216,7 +214,7 @@ running AS (
     SELECT queue, count(*) AS number FROM rowlock_jobs_live
     WHERE state = 'running' AND published IS NOT 'unread' GROUP BY queue
 ),
--- The mean run time of the thousand jobs that finished last, by queue.
+-- The mean run time of the thousand newest finished jobs, by queue.
 took AS (
     SELECT queue, avg(finished_at - started_at) AS seconds
     FROM (
@@ -235,7 +233,7 @@ SELECT coalesce(b.queue, r.queue) AS queue,
        coalesce(r.number, 0) AS running,
        coalesce(max(0, unixepoch('subsec') - b.oldest), 0) AS oldest_age_seconds,
        t.seconds AS mean_run_seconds,
-       -- Slots in use stay wanted. If nothing has finished yet, a run time of one second is assumed.
+       -- Slots in use remain needed. If no job has finished yet, assume a run time of one second.
        CAST(coalesce(r.number, 0)
             + coalesce(min(b.runnable, max(1, ceil(b.runnable * coalesce(t.seconds, 1) / 30))), 0) AS INTEGER)
            AS wanted_slots

@@ -1,17 +1,15 @@
--- Getting jobs and holding them: rowlock.claim, rowlock.claim_next_pending_job, rowlock.heartbeat, rowlock.progress.
+-- Claim jobs and hold their leases: rowlock.claim, rowlock.claim_next_pending_job, rowlock.heartbeat, rowlock.progress.
 --
--- A claim never exceeds the limits of a source, because it counts the source's running jobs in a separate statement
--- after it has locked the source's row: under READ COMMITTED each statement of a VOLATILE function has its own, younger
--- snapshot.
+-- A claim never exceeds the limits of a source, because it first locks the source's row and then counts the running
+-- jobs in a separate statement: at READ COMMITTED each statement of a VOLATILE function has its own, younger snapshot.
 
 -- Claim up to `n` ready jobs of these tasks (NULL: of any task) for a worker, under one fresh token: best priority
 -- first, then one job of each source in turn, then the oldest. Options: queues (["default"]), lease_seconds (60), sweep
--- (true: first end leases that ran out and make due jobs claimable). store/jobs/claim.py: claim, store/sources/claim.py:
+-- (true: first end expired leases and make due jobs claimable). store/jobs/claim.py: claim, store/sources/claim.py:
 -- claim_sourced, core/claiming/plan.py.
 --
--- The plans of its statements are made once for each connection. They must also suit a table that was empty at that
--- moment, so scans of the whole table are switched off, as on the connections of a Python worker
--- (store/engine/postgres/store.py: HOT).
+-- Each connection plans its statements only once, perhaps while the table is empty. So sequential scans are switched
+-- off, as on the connections of a Python worker (store/engine/postgres/store.py: HOT).
 CREATE OR REPLACE FUNCTION rowlock.claim(
     worker text, tasks text[] DEFAULT NULL, n integer DEFAULT 1, options jsonb DEFAULT '{}'
 ) RETURNS TABLE (
@@ -33,7 +31,7 @@ DECLARE
     horizon    rowlock._head;
     admissions rowlock._admission[];
     at         timestamptz;
-    low        integer := -101;     -- behind which jobs are looked for
+    low        integer := -101;     -- look for jobs after this priority
     low_source text := '';
     other      text;
 BEGIN
@@ -52,7 +50,7 @@ BEGIN
     IF n IS NULL OR n NOT BETWEEN 1 AND 1000 THEN
         PERFORM rowlock._refuse(
             format('claim: n must be from 1 to 1000, not %s', rowlock._shown(CAST(n AS text))),
-            'Claim no more jobs than you can run at once, and beat for each of them.');
+            'Claim no more jobs than you can run at once, and send heartbeats for each of them.');
     END IF;
     IF coalesce(jsonb_typeof(options -> 'queues'), 'array') NOT IN ('array', 'null') THEN
         PERFORM rowlock._refuse(
@@ -66,7 +64,7 @@ BEGIN
         PERFORM rowlock._sweep_if_needed(lease);
     END IF;
     PERFORM rowlock._seen(worker, coalesce(tasks, '{}'), queues, lease);
-    -- A paused queue has no lane.
+    -- Paused queues have no lanes.
     SELECT array_agg(lane.queue), array_agg(lane.task) INTO in_queues, of_tasks
     FROM (
         SELECT DISTINCT u AS queue, t AS task FROM unnest(queues) u CROSS JOIN LATERAL (
@@ -78,7 +76,7 @@ BEGIN
     LOOP
         heads := ARRAY(SELECT h FROM rowlock._heads(in_queues, of_tasks, low, low_source, 200) h);
         IF cardinality(heads) = 0 AND cardinality(taken) = 0 AND low = -101 THEN
-            -- Jobs without a source alone, as most claims find: all in one statement.
+            -- If there are only plain jobs, as in most claims, one statement does everything.
             at := rowlock._clock();
             RETURN QUERY
                 WITH found AS MATERIALIZED (
@@ -95,7 +93,7 @@ BEGIN
                 ), picked AS MATERIALIZED (
                     SELECT f.id FROM found f ORDER BY f.priority, f.id LIMIT n
                 ), claimed AS (
-                    -- The state is checked again: between the snapshot and the lock the row may have been taken.
+                    -- Check the state again: another worker may have claimed the row between the snapshot and the lock.
                     UPDATE rowlock.jobs_live j
                     SET state = 'running', ready = FALSE, attempt = j.attempt + 1, lease_token = new_token,
                         locked_by = worker, locked_at = at, heartbeat_at = at,
@@ -117,7 +115,7 @@ BEGIN
                 ORDER BY c.priority, c.id;
             RETURN;
         END IF;
-        -- Behind the end of a lane that may have more, sources of other lanes are not yet next.
+        -- If a lane may have more sources, sources of other lanes that come after its end must wait.
         horizon := NULL;
         SELECT * INTO horizon FROM unnest(heads) h WHERE h.last ORDER BY h.priority, h.source LIMIT 1;
         IF horizon.source IS NOT NULL THEN
@@ -132,7 +130,7 @@ BEGIN
         END IF;
         picked := ARRAY(
             WITH found AS MATERIALIZED (
-                -- The oldest ready jobs of each source, locked. Not `source =`: with every column but the id given, a plan
+                -- Lock the oldest ready jobs of each source. No `source =`: with every column but the id fixed, a plan
                 -- that was made for an empty table would walk the primary key.
                 SELECT front.id, h.priority, h.source, a.turn, a.room, a.class_room
                 FROM unnest(heads) h JOIN unnest(admissions) a ON a.source = h.source
@@ -146,7 +144,7 @@ BEGIN
                     FOR UPDATE SKIP LOCKED
                 ) front
                 UNION ALL
-                -- Jobs without a source have one turn together.
+                -- Plain jobs share one turn.
                 SELECT front.id, front.priority, '', 0.5, 2147483647, 2147483647
                 FROM unnest(in_queues, of_tasks) AS lane (queue, task)
                 CROSS JOIN LATERAL (
@@ -189,7 +187,7 @@ BEGIN
 END;
 $$;
 
--- Claim one job of any task in the queue `default`, for a worker that takes whatever is next. No row if there is none.
+-- Claim the next job of any task in the queue `default`. No row if there is none.
 CREATE OR REPLACE FUNCTION rowlock.claim_next_pending_job(worker text)
 RETURNS TABLE (
     job_id uuid, token uuid, task text, queue text, priority integer, args json, owner text, source text, batch_id uuid,
@@ -199,7 +197,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM rowlock.claim(worker, NULL, 1)
 $$;
 
--- The tasks that have ready jobs in a queue: a loose scan of both claim indexes, one probe for each task.
+-- The tasks with ready jobs in a queue: a loose scan of both claim indexes, with one probe for each task.
 CREATE OR REPLACE FUNCTION rowlock._ready_tasks(of_queue text) RETURNS SETOF text
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE plain (task) AS (
@@ -220,8 +218,8 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT task FROM plain WHERE task <> '' UNION SELECT task FROM sourced WHERE task <> ''
 $$;
 
--- Up to `most` sources of each pair of queue and task, behind a priority and source, by priority and name: a loose scan
--- of the index jobs_live_turns, one probe for each source however many jobs it has. In plpgsql, which keeps the plan.
+-- Up to `most` sources of each pair of queue and task, after a priority and source, by priority and name: a loose scan
+-- of the index jobs_live_turns, with one probe for each source, however many jobs it has. plpgsql caches the plan.
 -- store/sources/claim.py: look.
 CREATE OR REPLACE FUNCTION rowlock._heads(
     queues text[], tasks text[], after_priority integer, after_source text, most integer
@@ -243,7 +241,7 @@ BEGIN
                  WHERE j.ready AND j.source IS NOT NULL AND j.queue = head.queue AND j.task = head.task
                    AND j.priority = head.priority AND j.source > head.source
                  ORDER BY j.priority, j.source, j.id LIMIT 1),
-                -- None: the first source of the next priority.
+                -- If there is none, the first source of the next priority.
                 (SELECT j.id FROM rowlock.jobs_live j
                  WHERE j.ready AND j.source IS NOT NULL AND j.queue = head.queue AND j.task = head.task
                    AND j.priority > head.priority
@@ -256,9 +254,10 @@ BEGIN
 END;
 $$;
 
--- Lock those of these sources that are limited, count again, and work out how many jobs each lets in. A claim never
--- waits while it holds a source, so it can't be part of a deadlock: only the first call of a claim (`waits`) waits, for
--- classes with a total; sources that another claim has locked are passed over. core/sources/admission.py: admit.
+-- Lock those of these sources that have limits, count again, and work out how many jobs each admits. Only the first
+-- call of a claim (`waits`) waits for locks, those of classes with a total; sources that another claim has locked are
+-- skipped. So a claim never waits while it holds a source, and can't be part of a deadlock. core/sources/admission.py:
+-- admit.
 CREATE OR REPLACE FUNCTION rowlock._admit(names text[], waits boolean, OUT admissions rowlock._admission[], OUT at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -289,7 +288,7 @@ BEGIN
     admissions := ARRAY(
         SELECT CAST(ROW(
             g.source,
-            -- A breaker that is half open lets one job in, as its probe.
+            -- A half-open breaker admits one job, its probe.
             least(CASE WHEN g.opened THEN 1 ELSE 2147483647 END, coalesce(g.concurrency - g.running, 2147483647),
                   coalesce(floor(b.level + 1e-9), 2147483647)),
             coalesce(g.total - g.class_running, 2147483647), g.epoch, b.level, g.opened, rowlock._draw())
@@ -333,15 +332,15 @@ BEGIN
         WHERE g.enabled AND NOT g.paused AND NOT (g.opened AND g.probing)
           AND coalesce(g.running < g.concurrency, TRUE) AND coalesce(g.class_running < g.total, TRUE)
           AND coalesce(floor(b.level + 1e-9) >= 1, TRUE)
-          -- What has become limited since it was locked is left for the next claim, which will lock it.
+          -- A source that has got a limit in the meantime isn't locked, so leave it to the next claim.
           AND (g.source = ANY (ours)
                OR NOT (g.opened OR coalesce(g.concurrency, g.total) IS NOT NULL OR g.rate IS NOT NULL))
           AND (g.total IS NULL OR g.class = ANY (locked)));
 END;
 $$;
 
--- Write the leases of a claim, take tokens out of the buckets of its sources, and update keys and batches.
--- store/sources/claim.py: _claim, _spend, store/jobs/claim.py: let_go, store/batches.py: start.
+-- Write the leases of a claim, take tokens from the buckets of its sources, and update keys and batches.
+-- store/sources/claim.py: _claim, _spend, store/jobs/claim.py: release_queued_keys, store/batches.py: start.
 CREATE OR REPLACE FUNCTION rowlock._take(
     picked uuid[], admissions rowlock._admission[], worker text, token uuid, lease double precision, at timestamptz
 ) RETURNS void
@@ -367,7 +366,8 @@ BEGIN
     INTO queued, batches, sources
     FROM claimed c;
     IF sources IS NOT NULL THEN
-        -- Take tokens out of the buckets, whose moment never goes back, so that none is filled twice; remember probes.
+        -- Take tokens from the buckets, and store probes. tokens_at never goes back, or a period would fill a bucket
+        -- twice.
         UPDATE rowlock.sources s
         SET tokens = CASE WHEN spent.level IS NULL THEN s.tokens ELSE spent.level - spent.count END,
             tokens_at = CASE WHEN spent.level IS NULL THEN s.tokens_at ELSE greatest(coalesce(s.tokens_at, at), at) END,
@@ -393,13 +393,13 @@ BEGIN
 END;
 $$;
 
--- The sweep of a claim, behind one look: most claims find nothing to sweep. store/jobs/leases.py: to_sweep.
+-- The sweep of a claim. It checks first, because most claims find nothing to sweep. store/jobs/leases.py: to_sweep.
 CREATE OR REPLACE FUNCTION rowlock._sweep_if_needed(guard double precision) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     at timestamptz := rowlock._clock();
 BEGIN
-    -- The order is that of the index: without it, a plan may read the whole table.
+    -- ORDER BY keeps the plan on the index; without it, the whole table may be read.
     IF (SELECT 1 FROM rowlock.jobs_live j WHERE j.state = 'running' AND j.lease_expires_at < at ORDER BY j.id LIMIT 1)
            IS NOT NULL
        OR (SELECT 1 FROM rowlock.jobs_live j WHERE j.expires_at IS NOT NULL AND j.state <> 'running' AND j.expires_at <= at
@@ -414,7 +414,7 @@ BEGIN
 END;
 $$;
 
--- Whether a running job is probing a source whose breaker is half open. It compares tokens, which a reader may not see.
+-- Whether a running job is the probe of a source's half-open breaker. Compares tokens, which a reader may not see.
 CREATE OR REPLACE FUNCTION rowlock._probes(source text, at timestamptz) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -426,11 +426,11 @@ BEGIN
 END;
 $$;
 
--- --- holding jobs
+-- --- leases
 
 -- Renew leases: an array of {"job_id", "token"}. Returns for each: held, cancel (still held, and asked to stop) or lost
--- (stop: another worker may have it), and until when the lease holds. A row that somebody else has locked is skipped,
--- not waited for, and does not count as lost. store/jobs/leases.py: beat, held.
+-- (stop working: another worker may have it), and the end of the lease. A locked row is skipped instead of waited for,
+-- and doesn't count as lost. store/jobs/leases.py: beat, held.
 CREATE OR REPLACE FUNCTION rowlock.heartbeat(worker text, leases jsonb, lease_seconds double precision DEFAULT 60)
 RETURNS TABLE (job_id uuid, answer text, lease_expires_at timestamptz)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -457,7 +457,7 @@ BEGIN
             FOR UPDATE SKIP LOCKED
         ) found));
     PERFORM rowlock._seen(worker, NULL, NULL, heartbeat.lease_seconds);
-    -- Reads past row locks.
+    -- This read doesn't wait for row locks.
     RETURN QUERY
         SELECT mine.id,
                CASE WHEN held.id IS NULL THEN 'lost' WHEN held.cancel_requested_at IS NOT NULL THEN 'cancel' ELSE 'held' END,
@@ -472,7 +472,7 @@ END;
 $$;
 
 -- Store the progress of running jobs: an array of {"job_id", "token", "progress", "phase", "message"}. Progress is 0 to
--- 100 and never goes back within an attempt. Returns for each: held, cancel or lost, as heartbeat does.
+-- 100 and never decreases within an attempt. Returns for each: held, cancel or lost, as heartbeat does.
 -- store/jobs/leases.py: progress.
 CREATE OR REPLACE FUNCTION rowlock.progress_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -493,7 +493,7 @@ BEGIN
     IF bad IS NOT NULL THEN
         PERFORM rowlock._refuse(
             format('progress: progress must be a number from 0 to 100, not %s', rowlock._shown(bad)),
-            'Give percent, or null to tell a phase or a message alone.');
+            'Give percent, or null to report only a phase or a message.');
     END IF;
     held := ARRAY(
         SELECT found.id
@@ -505,18 +505,18 @@ BEGIN
             FOR UPDATE
         ) found);
     UPDATE rowlock.jobs_live j
-    SET progress = CASE WHEN told.progress >= coalesce(j.progress, 0) THEN told.progress ELSE j.progress END,
-        phase = told.phase, message = told.message, updated_at = at
+    SET progress = CASE WHEN reported.progress >= coalesce(j.progress, 0) THEN reported.progress ELSE j.progress END,
+        phase = reported.phase, message = reported.message, updated_at = at
     FROM (
-        -- Of two reports under one lease, the last counts.
+        -- If one lease has two reports, the last counts.
         SELECT DISTINCT ON (u.one ->> 'job_id', u.one ->> 'token')
                CAST(u.one ->> 'job_id' AS uuid) AS id, CAST(u.one ->> 'token' AS uuid) AS token,
                CAST(CAST(u.one ->> 'progress' AS numeric) AS smallint) AS progress,
                rowlock._cut(u.one ->> 'phase', 8192) AS phase, rowlock._cut(u.one ->> 'message', 8192) AS message
         FROM jsonb_array_elements(jobs) WITH ORDINALITY AS u (one, nth)
         ORDER BY u.one ->> 'job_id', u.one ->> 'token', u.nth DESC
-    ) told
-    WHERE j.id = told.id AND j.lease_token = told.token AND j.id = ANY (held);
+    ) reported
+    WHERE j.id = reported.id AND j.lease_token = reported.token AND j.id = ANY (held);
     RETURN QUERY
         SELECT mine.id,
                CASE WHEN h.id IS NULL THEN 'lost' WHEN h.cancel_requested_at IS NOT NULL THEN 'cancel' ELSE 'held' END
@@ -547,19 +547,19 @@ BEGIN
         PERFORM rowlock._refuse(
             format('%s: worker must have 1–200 characters without control characters, not %s', doing,
                    rowlock._shown(worker)),
-            'Make up a name when the worker starts, such as host name, process id and time.');
+            'Choose a name when the worker starts, such as host name, process id and time.');
     END IF;
     IF lease IS NULL OR NOT lease BETWEEN 1 AND 86400 THEN
         PERFORM rowlock._refuse(
             format('%s: lease_seconds must be from 1 to 86400, not %s', doing, rowlock._shown(CAST(lease AS text))),
-            'Beat at least four times in this time.');
+            'Send at least four heartbeats in this time.');
     END IF;
 END;
 $$;
 
--- Note that a worker is alive, at most once in ten seconds; leases never depend on it. At the same moment, sum up what
--- triggers have counted, a bounded number of rows in the caller's transaction, and forget old minutes and hours.
--- store/workers.py: seen, store/read/counters.py: sum_up, forget.
+-- Renew a worker's row, at most once in ten seconds; leases never depend on it. At the same time, sum up the triggers'
+-- counts (a bounded number of rows, in the caller's transaction) and delete old minutes and hours. store/workers.py:
+-- seen, store/read/counters.py: sum_up, forget.
 CREATE OR REPLACE FUNCTION rowlock._seen(worker text, tasks text[], queues text[], lease double precision)
 RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -581,11 +581,11 @@ BEGIN
     SET seen_at = excluded.seen_at, expires_at = excluded.expires_at,
         queues = CASE WHEN _seen.queues IS NULL THEN workers.queues ELSE excluded.queues END,
         tasks = CASE WHEN _seen.tasks IS NULL THEN workers.tasks ELSE excluded.tasks END;
-    -- Under a stricter isolation than this, a row that another worker has just summed up would be an error.
+    -- At a stricter isolation level, a row that another worker has just summed up would raise an error.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RETURN;
     END IF;
-    -- A role that was given its rights by hand may lack those on the counters. Its calls must work all the same.
+    -- A role whose rights were granted by hand may lack those on the counters. Its calls must work all the same.
     BEGIN
         IF rowlock._sum_up(5000) > 0 THEN
             DELETE FROM rowlock.rollups
@@ -603,8 +603,7 @@ END;
 $$;
 
 -- Move up to `n` tallies into the minutes, the hours and the totals; returns how many. Python workers call it as well
--- (store/read/counters.py: sum_up). If another process is doing it, nothing is done: the two would wait for each other's
--- rows.
+-- (store/read/counters.py: sum_up). Does nothing while another process is at it, for whose rows it would have to wait.
 CREATE OR REPLACE FUNCTION rowlock._sum_up(n integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

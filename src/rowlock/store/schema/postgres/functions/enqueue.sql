@@ -1,15 +1,16 @@
--- Enqueueing from SQL: rowlock.enqueue and rowlock.enqueue_many give jobs every option that Python can give them. Options
--- have the names of the JSON form in core/options.py, which the table `tasks` and follow-ups use as well.
+-- Enqueue from SQL: rowlock.enqueue and rowlock.enqueue_many can set every option that Python can. Options have the
+-- names of the JSON form in core/options.py, which the table `tasks` and follow-ups use as well.
 --
--- In all of these files a function whose name begins with an underscore is a part of the others and may change in any
--- version. The rules are those of the Python store: the comment on a function names what it repeats, and
+-- In all of these files, a function whose name begins with an underscore is a helper, which may change in any version.
+-- The functions follow the rules of the Python store: the comment on each names the Python code that it repeats, and
 -- tests/conformance runs the same tests on both. Errors have their own SQLSTATEs:
 --
 --   RL001  an argument, or the value of an option      RL004  the batch takes no more jobs
 --   RL002  an option that does not exist               RL005  try again
 --   RL003  too large                                   RL006  the lease is lost
 
--- Enqueue one job. Returns its id, or the id of the older job that holds its key. store/jobs/enqueue.py: enqueue, enqueue_once.
+-- Enqueue one job. Returns its id, or the id of the older job that holds its key. store/jobs/enqueue.py: enqueue,
+-- enqueue_once.
 CREATE OR REPLACE FUNCTION rowlock.enqueue(task text, args jsonb DEFAULT '{}', options jsonb DEFAULT '{}')
 RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -27,8 +28,8 @@ BEGIN
 END;
 $$;
 
--- Enqueue many jobs of one task. `jobs` is an array of {"args": {…}}, each with its own key, source and job_id if you
--- like; the options hold for all of them. Returns, in the order given, the id of each and whether it is new.
+-- Enqueue many jobs of one task. `jobs` is an array of {"args": {…}}; each may have its own key, source and job_id. The
+-- options apply to all of them. Returns the id of each job, in the order given, and whether it is new.
 CREATE OR REPLACE FUNCTION rowlock.enqueue_many(task text, jobs jsonb, options jsonb DEFAULT '{}')
 RETURNS TABLE (job_id uuid, created boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -42,7 +43,8 @@ BEGIN
 END;
 $$;
 
--- Both of the above: each element of `jobs` has args and may have key, source and job_id. store/jobs/enqueue.py: enqueue_once.
+-- The common part of both: each element of `jobs` has args and may have key, source and job_id. store/jobs/enqueue.py:
+-- enqueue_once.
 CREATE OR REPLACE FUNCTION rowlock._enqueue(doing text, task text, jobs jsonb, options jsonb)
 RETURNS TABLE (job_id uuid, created boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -58,7 +60,7 @@ DECLARE
     wanted  rowlock._new_row[];
     ids     uuid[];
     chosen  uuid[];
-    free    uuid[] := '{}';     -- those of them that no job has or had
+    free    uuid[] := '{}';     -- the chosen ids that no job has or had
     lost    uuid[] := '{}';     -- jobs whose key another job holds
     twice   text;
     keyed   boolean;
@@ -80,12 +82,12 @@ BEGIN
         || rowlock._options(doing, CASE WHEN jsonb_typeof(options) = 'object' THEN options - 'under' ELSE options END);
     keyed := (SELECT bool_or(one ? 'key' AND one -> 'key' <> 'null') FROM jsonb_array_elements(jobs) one);
     IF o ? 'unique' AND NOT coalesce(keyed, FALSE) THEN
-        PERFORM rowlock._refuse(format('%s: unique says how a key holds, and there is no key', doing), 'Give key as well.');
+        PERFORM rowlock._refuse(format('%s: unique needs a key, and there is no key', doing), 'Give key as well.');
     ELSIF keyed AND NOT o ? 'unique' THEN
         o := o || '{"unique": "until_done"}';
     END IF;
 
-    -- Ids in the order of the jobs: they decide which is claimed first.
+    -- Make ids in the order of the jobs, because they decide which one is claimed first.
     ids := ARRAY(SELECT rowlock.new_id() AS new FROM jsonb_array_elements(jobs) ORDER BY new);
     FOR i IN 1..jsonb_array_length(jobs) LOOP
         job := jobs -> (i - 1);
@@ -93,7 +95,7 @@ BEGIN
     END LOOP;
 
     IF own IS NOT NULL AND own <> 'null' THEN
-        -- An attempt makes jobs only while it holds its own job, and may add to that job's batch.
+        -- An attempt may make jobs only while it holds its own job. It may add them to that job's batch.
         SELECT j.batch_id INTO mine FROM rowlock.jobs_live j
         WHERE j.id = rowlock._uuid(own ->> 'job_id') AND j.lease_token = rowlock._uuid(own ->> 'token')
           AND j.state = 'running'
@@ -108,8 +110,8 @@ BEGIN
         inside := mine IS NOT NULL AND mine = CAST(o ->> 'batch_id' AS uuid);
     END IF;
 
-    -- Ids that the caller chose are reserved; one that any job has or had is not made again. The same id once more in this
-    -- call is a repeat of that job.
+    -- Reserve the ids that the caller chose. If a job has or had one of them, no new job is made. If an id occurs twice
+    -- in this call, the second is a repeat of the first.
     fresh := rows;
     chosen := ARRAY(
         SELECT r.id FROM unnest(rows) WITH ORDINALITY AS r (id, args, key, source, nth)
@@ -134,7 +136,7 @@ BEGIN
             ORDER BY first.nth);
     END IF;
     IF keyed AND cardinality(fresh) > 0 THEN
-        -- Of two jobs with one key, the first gets it.
+        -- If two jobs have one key, the first gets it.
         wanted := ARRAY(
             SELECT CAST(ROW(first.id, first.args, first.key, first.source) AS rowlock._new_row)
             FROM (SELECT DISTINCT ON (f.key) f.* FROM unnest(fresh) WITH ORDINALITY AS f (id, args, key, source, nth)
@@ -179,7 +181,7 @@ BEGIN
     SELECT added.id, added.args, added.source, added.key, _insert.task, due <= at, due,
            coalesce(o ->> 'queue', 'default'), coalesce(CAST(o ->> 'priority' AS numeric), 0),
            coalesce(CAST(o ->> 'max_attempts' AS numeric), 5),
-           -- ->> gives the text of an object, and of a text that holds an object: workers register the latter.
+           -- ->> works for an object and for a string that contains an object, which is what workers register.
            CAST(o ->> 'backoff' AS json), CAST(o ->> 'timeout_seconds' AS double precision),
            CAST(o ->> 'on_success' AS json), CAST(o ->> 'on_dead' AS json), o ->> 'on_lost',
            CAST(o ->> 'keep_seconds' AS double precision), o ->> 'owner', CAST(o ->> 'tags' AS json),
@@ -192,7 +194,7 @@ BEGIN
 END;
 $$;
 
--- Count new jobs into a batch, if it still takes any: from outside until it is sealed, from its own jobs until it ends.
+-- Count new jobs in a batch. It accepts jobs from outside until it is sealed, and from its own jobs until it ends.
 -- store/batches.py: join.
 CREATE OR REPLACE FUNCTION rowlock._join_batch(doing text, batch uuid, number integer, own boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -200,7 +202,7 @@ DECLARE
     this record;
 BEGIN
     PERFORM rowlock._require_read_committed(format('%s: batch_id', doing));
-    -- Not against others that add, nor against a claim that starts the batch: this transaction may stay open for long.
+    -- Don't block others that add jobs, nor a claim that starts the batch: this transaction may stay open for long.
     SELECT b.name, b.sealed_at, b.finished_at, b.cancelled_at IS NOT NULL AND b.reopened_at IS NULL AS cancelled INTO this
     FROM rowlock.batches b WHERE b.id = batch
     FOR KEY SHARE;
@@ -216,23 +218,23 @@ BEGIN
             format('%s: batch %s (%s) is sealed', doing, quote_literal(this.name), batch),
             'Only its own running jobs may add to it: give {"under": {"job_id": …, "token": …}}.', 'RL004');
     END IF;
-    -- In rows of their own: settles must not wait for this transaction.
+    -- Use separate counter rows, because settles must not wait for this transaction.
     INSERT INTO rowlock.batch_counts (batch_id, shard, total)
     VALUES (batch, 16 + floor(random() * 16), number)
     ON CONFLICT (batch_id, shard) DO UPDATE SET total = batch_counts.total + excluded.total;
 END;
 $$;
 
--- Refuse a transaction whose snapshot may be older than the locks that `what` takes. Above READ COMMITTED every
--- statement sees the snapshot of the first one. What the functions write under the fence is safe even then, because
--- PostgreSQL fails the transaction (40001) if the row has changed; what they count is not.
+-- Refuse a transaction whose snapshot may be older than the locks that `what` takes. Above READ COMMITTED, every
+-- statement sees the snapshot of the first one. Writes under the fence are safe even then, because PostgreSQL fails the
+-- transaction (40001) if the row has changed. Counts are not safe.
 CREATE OR REPLACE FUNCTION rowlock._require_read_committed(what text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         PERFORM rowlock._refuse(
             format('%s: the transaction is %s', what, current_setting('transaction_isolation')),
-            'Call it under READ COMMITTED: what it counts must be younger than its locks.');
+            'Call it at READ COMMITTED, because its counts must be younger than its locks.');
     END IF;
 END;
 $$;
@@ -257,7 +259,7 @@ BEGIN
 END;
 $$;
 
--- Check one element of `jobs` and make its row.
+-- Check one element of `jobs` and make a row of it.
 CREATE OR REPLACE FUNCTION rowlock._job_row(
     doing text, task text, job jsonb, new_id uuid, keyed boolean, o jsonb, source_derived boolean
 ) RETURNS rowlock._new_row
@@ -326,7 +328,7 @@ DECLARE
     plain  text;
     number numeric;
     fits   boolean;
-    wanted text;      -- what it must be
+    wanted text;      -- the expected value, for the message
 BEGIN
     IF jsonb_typeof(given) IS DISTINCT FROM 'object' THEN
         PERFORM rowlock._refuse(
@@ -363,7 +365,7 @@ BEGIN
             WHEN 'on_success', 'on_dead' THEN
                 value := rowlock._follow_up(doing, option, value);
             WHEN 'on_lost' THEN
-                CONTINUE WHEN plain = 'retry';  -- the default, for which nothing is stored
+                CONTINUE WHEN plain = 'retry';  -- the default, which isn't stored
                 fits := plain = 'dead';
                 wanted := '"retry" or "dead"';
             WHEN 'tags' THEN
@@ -414,8 +416,8 @@ BEGIN
 END;
 $$;
 
--- Check a follow-up (on_success, on_dead) and return it as a job stores it. Given by name alone, it gets the options
--- that its task's worker registered. core/options.py: of_follow_up.
+-- Check a follow-up (on_success, on_dead) and return it as a job stores it. If only its name is given, it gets the
+-- options that its task's worker registered. core/options.py: of_follow_up.
 CREATE OR REPLACE FUNCTION rowlock._follow_up(doing text, option text, value jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -452,9 +454,9 @@ BEGIN
 END;
 $$;
 
--- The options that a follow-up may have: FOLLOW_UP_OPTIONS of core/options.py, which a test compares. Not batch_id (its
--- job would be counted in a batch that it hasn't joined), unique or window (a follow-up has no key), or parent_id
--- (that's the job before it).
+-- The options that a follow-up may have: FOLLOW_UP_OPTIONS of core/options.py, which a test compares. batch_id is
+-- missing because the job would be counted in a batch that it hasn't joined, unique and window because a follow-up has
+-- no key, and parent_id because that's the first job.
 CREATE OR REPLACE FUNCTION rowlock._follow_up_options() RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -496,8 +498,8 @@ EXCEPTION WHEN data_exception THEN
 END;
 $$;
 
--- A backoff as an object, or NULL if it can't be used. Python would find that out only after the first failed try, when
--- nobody is left to correct it. core/policy.py: checked_backoff.
+-- A backoff as an object, or NULL if it can't be used. Python would notice only after the first failed try, too late
+-- for the caller to correct it. core/policy.py: checked_backoff.
 CREATE OR REPLACE FUNCTION rowlock._backoff(value jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -522,7 +524,7 @@ EXCEPTION WHEN invalid_text_representation THEN
 END;
 $$;
 
--- Raise an error of our own.
+-- Raise one of our own errors.
 CREATE OR REPLACE FUNCTION rowlock._refuse(message text, hint text, code text DEFAULT 'RL001') RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -530,18 +532,19 @@ BEGIN
 END;
 $$;
 
--- A value as an error message shows it.
+-- A value as shown in an error message.
 CREATE OR REPLACE FUNCTION rowlock._shown(value text) RETURNS text LANGUAGE sql IMMUTABLE
 AS $$ SELECT coalesce(pg_catalog.left(value, 200), 'NULL') $$;
 
 -- --- keys and ids
 --
--- Whoever may enqueue must not read or delete the keys of others. So the SECURITY DEFINER functions here have the
--- rights of their owner and do one thing each, to keys that the caller can name; Python's statements call them as well
--- (store/jobs/keys.sql, store/jobs/settle.sql). The jobs themselves are inserted with the caller's own rights, under its
+-- A role that may enqueue must not read or delete other programs' keys. So the functions here are SECURITY DEFINER,
+-- with the rights of their owner, and each does one thing to keys that the caller must name. Python's statements call
+-- them as well (store/jobs/keys.sql, store/jobs/enqueue.sql). Jobs are inserted with the caller's own rights, under its
 -- row level security.
 
--- Take keys for new jobs. Returns who holds each of them now: these jobs, or older ones. store/jobs/keys.py: take_keys.
+-- Take keys for new jobs. Returns the job that now holds each key: one of these jobs, or an older one.
+-- store/jobs/keys.py: take_keys.
 CREATE OR REPLACE FUNCTION rowlock._take_keys(scope text, o jsonb, rows rowlock._new_row[])
 RETURNS TABLE (key text, job_id uuid)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -553,8 +556,8 @@ DECLARE
     ends   timestamptz := at + CAST(o ->> 'window' AS double precision) * interval '1 second';
 BEGIN
     FOR try IN 1..5 LOOP
-        -- In the order of the keys, so that two transactions cannot wait for each other in a circle. An insert waits for
-        -- a twin that is not yet committed, and goes through if that one is rolled back.
+        -- In the order of the keys, so that transactions can't deadlock. An insert waits for an uncommitted one of the
+        -- same key, and succeeds if that one is rolled back.
         WITH taken AS (
             SELECT t AS key FROM rowlock._hold_keys(
                 scope, ARRAY(SELECT w.key FROM unnest(wanted) w ORDER BY w.key),
@@ -567,18 +570,19 @@ BEGIN
         FROM rowlock._key_holders(scope, ARRAY(SELECT w.key FROM unnest(wanted) w), at) k WHERE NOT k.over;
         wanted := ARRAY(SELECT w FROM unnest(wanted) w WHERE NOT held ? w.key);
         EXIT WHEN cardinality(wanted) = 0;
-        -- Their window is over, or they were released meanwhile: try to take them again.
+        -- The windows of these keys are over, or they have been released since: try to take them again.
         PERFORM rowlock._clear_keys(scope, ARRAY(SELECT w.key FROM unnest(wanted) w), at);
     END LOOP;
     IF cardinality(wanted) > 0 THEN
         PERFORM rowlock._refuse(
-            format('enqueue: key %s is taken and let go all the time', quote_literal(wanted[1].key)), 'Try again.', 'RL005');
+            format('enqueue: other transactions keep taking and releasing key %s', quote_literal(wanted[1].key)),
+            'Try again.', 'RL005');
     END IF;
     RETURN QUERY SELECT h.key, CAST(h.value AS uuid) FROM jsonb_each_text(held) h;
 END;
 $$;
 
--- Take keys for jobs, in the order given. Returns those that were free.
+-- Take keys for jobs, in the order given. Returns the keys that were free.
 CREATE OR REPLACE FUNCTION rowlock._hold_keys(scope text, keys text[], job_ids uuid[], mode text, ends timestamptz)
 RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -609,8 +613,8 @@ BEGIN
 END;
 $$;
 
--- Delete keys whose window is over, so that they can be taken again. The caller's clock alone does not decide: it could
--- be set to any time.
+-- Delete keys whose window is over, so that they can be taken again. The real clock must agree with the caller's, which
+-- could be set to any time.
 CREATE OR REPLACE FUNCTION rowlock._clear_keys(scope text, keys text[], at timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -620,8 +624,8 @@ BEGIN
 END;
 $$;
 
--- Reserve ids that clients chose. Returns those that no job has or had. Goes in the order of the ids, and waits for
--- another transaction that is reserving one of them.
+-- Reserve ids that clients chose, in the order of the ids. Returns those that no job has or had. Waits for other
+-- transactions that are reserving one of them.
 CREATE OR REPLACE FUNCTION rowlock._take_ids(ids uuid[]) RETURNS SETOF uuid
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -651,9 +655,8 @@ BEGIN
 END;
 $$;
 
--- Undo _take_ids when no job was created. Works only in the transaction that took them: the id of a job that was pruned
--- is never free again, whoever asks. A row that we see although the transaction that wrote it is still running is our
--- own.
+-- Undo _take_ids if no job was created. This works only in the transaction that took the ids, because the id of a
+-- pruned job must never become free again. A visible row whose transaction is still running must be our own.
 CREATE OR REPLACE FUNCTION rowlock._give_ids_back(ids uuid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -666,10 +669,9 @@ BEGIN
 END;
 $$;
 
--- A trigger for databases with row level security on jobs_live; docs/how-to/supabase.md creates it, and no other
--- database pays for it. Anybody who may enqueue can call the functions above for any key, also one that should be
--- somebody else's. So at the end of the transaction there must be a job that has the key or id: a job that the policies
--- admitted.
+-- A trigger for databases with row level security on jobs_live; docs/how-to/supabase.md creates it, and other databases
+-- don't pay for it. A role that may enqueue can call the functions above for any key, even one that belongs to somebody
+-- else. So at the end of the transaction there must be a job with that key or id, which the policies have admitted.
 CREATE OR REPLACE FUNCTION rowlock.refuse_loose_key() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -684,17 +686,16 @@ BEGIN
              AND (NEW.scope = 'id' OR f.unique_key = NEW.key AND f.task || chr(31) || coalesce(f.owner, '') = NEW.scope))
     THEN
         PERFORM rowlock._refuse(
-            format('enqueue: key %s is held for job %s, which there is not or which has another key', NEW.key, NEW.job_id),
+            format('enqueue: key %s is held for job %s, which does not exist or has another key', NEW.key, NEW.job_id),
             'Call rowlock.enqueue.');
     END IF;
     RETURN NULL;
 END;
 $$;
 
--- --- what the functions take from the world, each in its own function so that tests can replace it
+-- --- time and randomness, each in its own function so that tests can replace it
 
--- The time. Like the next two without SET search_path, which would keep them from being inlined; every name is
--- qualified.
+-- The time. This and the next two functions have no SET search_path, which would prevent inlining; names are qualified.
 CREATE OR REPLACE FUNCTION rowlock._clock() RETURNS timestamptz
 LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.clock_timestamp()';
 
@@ -706,8 +707,8 @@ LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.random()';
 CREATE OR REPLACE FUNCTION rowlock._new_token() RETURNS uuid
 LANGUAGE sql VOLATILE AS 'SELECT pg_catalog.gen_random_uuid()';
 
--- An id that grows with time (UUIDv7): 48 bits of milliseconds, 12 bits of the fraction of a millisecond, then random
--- bits. Without the fraction, jobs of the same millisecond would be claimed in any order. store/engine/ids.py.
+-- A UUIDv7, which grows with time: 48 bits of milliseconds, 12 bits of the fraction of a millisecond, then random bits.
+-- Without the fraction, jobs of one millisecond would be claimed in any order. store/engine/ids.py.
 CREATE OR REPLACE FUNCTION rowlock.new_id() RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -721,14 +722,14 @@ BEGIN
 END;
 $$;
 
--- --- what jobs_live refuses
+-- --- checks of jobs_live
 
--- Refuse a row that no worker could read: a state that doesn't exist, a time that Python can't represent (or that never
--- comes), a whole number of more than 4,300 digits, which Python doesn't parse. It is a trigger and not a CHECK,
--- because a CHECK runs again on each update: a bad row that is already there could then not even be claimed.
+-- Refuse a row that no worker could read: an unknown state, a time that Python can't represent (or that never comes), a
+-- whole number of more than 4,300 digits, which Python doesn't parse. A trigger rather than a CHECK, because a CHECK
+-- runs again on each update, so that an existing bad row could not even be claimed.
 CREATE OR REPLACE FUNCTION rowlock.refuse_unreadable() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    -- One condition lets nearly all rows through; below it is found out which part of it failed.
+    -- This one condition passes nearly all rows. The code below finds out which part of it failed.
     IF NEW.state IN ('queued', 'running', 'retryable')
        AND least(NEW.run_after, NEW.expires_at) >= '1970-01-01Z'
        AND greatest(NEW.run_after, NEW.expires_at) < '2200-01-01Z'
@@ -736,7 +737,7 @@ BEGIN
     THEN
         RETURN NEW;
     END IF;
-    -- Of an update only what it changes: a bad row that is already there can still be given back.
+    -- On an update, check only changed columns, so that an existing bad row can still be released.
     IF NEW.state IS DISTINCT FROM OLD.state AND NEW.state NOT IN ('queued', 'running', 'retryable') THEN
         RAISE EXCEPTION 'rowlock: state must be queued, running or retryable, not % (constraint)', NEW.state
             USING ERRCODE = 'check_violation';
@@ -753,7 +754,7 @@ BEGIN
         RAISE EXCEPTION 'rowlock: expires_at must be from 1970 to 2199, not % (constraint)', NEW.expires_at
             USING ERRCODE = 'check_violation';
     END IF;
-    -- Only if there are so many digits in a row is it worth finding out whether they are a number or part of a text.
+    -- Only if there are this many digits in a row, find out whether they are a number or part of a text.
     IF CAST(NEW.args AS text) IS DISTINCT FROM CAST(OLD.args AS text)
        AND strpos(translate(CAST(NEW.args AS text), '123456789', '000000000'), repeat('0', 4301)) > 0
     THEN

@@ -1,12 +1,12 @@
--- Ending attempts and jobs: rowlock.complete, fail, release and cancel, each for one job and for many.
+-- End attempts and jobs: rowlock.complete, fail, release and cancel, each for one job and for many.
 --
--- Everything is under the fence: a job changes only while the caller's token is still its lease. Each statement of a
--- VOLATILE function has its own snapshot under READ COMMITTED, so what is counted after a lock was taken is exact.
--- Locks are taken in the same order as in store/jobs/settle.py (first jobs by id, then batches, then sources).
+-- Every write has the fence: a job changes only if the caller's token is still that of its lease. At READ COMMITTED
+-- each statement of a VOLATILE function has its own snapshot, so counts that follow a lock are exact. Locks are taken
+-- in the order of store/jobs/settle.py (jobs by id, then batches, then sources).
 
--- Successes: an array of {"job_id", "token", "result", "result_uri", "result_checksum"}, of which the last three may be
--- missing. Returns for each job: applied, duplicate (it was applied before, under this token) or lost (the lease is no
--- longer held, and nothing was changed). store/jobs/settle.py: succeed.
+-- Write successes: an array of {"job_id", "token", "result", "result_uri", "result_checksum"}; the last three are
+-- optional. Returns for each job: applied, duplicate (this token applied it before) or lost (the lease is no longer
+-- held, and nothing was changed). store/jobs/settle.py: succeed.
 CREATE OR REPLACE FUNCTION rowlock.complete_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -19,8 +19,7 @@ DECLARE
     marked rowlock._step[];     -- those that have a source, batch, key or follow-up
     usual  CONSTANT text := '________-____-____-____-____________';
 BEGIN
-    -- All UUIDs are converted at once. A check by a regular expression for each of them, as rowlock._uuid does it, took a
-    -- tenth of the time of the whole call.
+    -- Convert all UUIDs at once: a regular expression for each, as in rowlock._uuid, took a tenth of the call's time.
     BEGIN
         ends := ARRAY(
             SELECT CAST(ROW(
@@ -38,7 +37,7 @@ BEGIN
         ends := NULL;
     END;
     IF ends IS NULL OR EXISTS (SELECT 1 FROM unnest(ends) e WHERE e.job_id IS NULL OR e.token IS NULL) THEN
-        -- One of them isn't a UUID: refuse it by name.
+        -- One of them isn't a UUID: find it, and name it in the error.
         PERFORM rowlock._lease_part('complete', one, 'job_id'), rowlock._lease_part('complete', one, 'token')
         FROM jsonb_array_elements(jobs) one;
     END IF;
@@ -63,8 +62,8 @@ BEGIN
             'Give result_uri (up to 4096 bytes) and result_checksum (sha256: and 64 hex digits), or neither.');
     END IF;
 
-    -- The fence in the order of ids, the move and the outcome in one statement, as the worker's hot path does it: through
-    -- _settle it took half as long again.
+    -- The fence in the order of ids, the move and the outcome, all in one statement, like the hot path of a worker.
+    -- Through _settle it took half as long again.
     WITH held AS MATERIALIZED (
         SELECT found.*, e.result AS new_result, e.result_uri AS new_uri, e.result_checksum AS new_checksum
         FROM (SELECT DISTINCT ON (u.job_id, u.token) u.* FROM unnest(ends) u ORDER BY u.job_id, u.token, u.nth) e
@@ -116,7 +115,7 @@ BEGIN
 END;
 $$;
 
--- One success.
+-- Write one success.
 CREATE OR REPLACE FUNCTION rowlock.complete(
     job_id uuid, token uuid, result jsonb DEFAULT NULL, result_uri text DEFAULT NULL, result_checksum text DEFAULT NULL
 ) RETURNS text
@@ -129,10 +128,10 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
                 ELSE jsonb_build_object('result_uri', result_uri, 'result_checksum', result_checksum) END)) c
 $$;
 
--- Failures: an array of {"job_id", "token", "error"} with options: code, permanent (no further try), after (seconds) or
--- backoff instead of the job's own, fault ("source" and "refusal" count against the job's source), retry_after (for how
--- long that source asked for no requests), outcome ("failed", "timed_out", "cancelled", or "lost" if the child process
--- died that ran this job alone). Returns what complete_many does.
+-- Write failures: an array of {"job_id", "token", "error"} with options: code, permanent (no further try), after
+-- (seconds) or backoff instead of the job's own, fault ("source" and "refusal" count against the job's source),
+-- retry_after (how many seconds the source asked us to wait), outcome ("failed", "timed_out", "cancelled", or "lost" if
+-- the child process that ran only this job died). Returns what complete_many returns.
 CREATE OR REPLACE FUNCTION rowlock.fail_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -161,12 +160,12 @@ BEGIN
         IF e.outcome NOT IN ('failed', 'timed_out', 'cancelled', 'lost') THEN
             PERFORM rowlock._refuse(
                 format('fail: outcome must be failed, timed_out, cancelled or lost; not %s', rowlock._shown(e.outcome)),
-                'A success is written by rowlock.complete, a job that is given back by rowlock.release.');
+                'For a success call rowlock.complete, to give a job back call rowlock.release.');
         END IF;
         IF e.fault NOT IN ('source', 'refusal') THEN
             PERFORM rowlock._refuse(
                 format('fail: fault must be source or refusal; not %s', rowlock._shown(e.fault)),
-                'Leave it out when the failure says nothing about the source of the job.');
+                'Leave it out if the failure is not the fault of the source.');
         END IF;
         IF jsonb_typeof(one -> 'permanent') NOT IN ('boolean', 'null') THEN
             PERFORM rowlock._refuse(
@@ -185,7 +184,7 @@ BEGIN
 END;
 $$;
 
--- One failure.
+-- Write one failure.
 CREATE OR REPLACE FUNCTION rowlock.fail(job_id uuid, token uuid, error text DEFAULT NULL, options jsonb DEFAULT '{}')
 RETURNS text
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -194,8 +193,8 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
         jsonb_build_object('job_id', job_id, 'token', token, 'error', error) || coalesce(options, '{}'))) f
 $$;
 
--- Give jobs back without using up a try: an array of {"job_id", "token"} with delay (seconds) and reason if you like. A
--- job that should be cancelled is cancelled instead. Returns what complete_many does.
+-- Release jobs, which doesn't count as a try: an array of {"job_id", "token"} with optional delay (seconds) and reason.
+-- A job whose cancel was requested is cancelled instead. Returns what complete_many returns.
 CREATE OR REPLACE FUNCTION rowlock.release_many(jobs jsonb) RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -209,7 +208,7 @@ BEGIN
 END;
 $$;
 
--- Give one job back.
+-- Release one job.
 CREATE OR REPLACE FUNCTION rowlock.release(
     job_id uuid, token uuid, delay double precision DEFAULT 0, reason text DEFAULT NULL
 ) RETURNS text
@@ -243,7 +242,7 @@ BEGIN
         END IF;
         ended := ended || rowlock._cancelled(j, 'CANCELLED', NULL);
         IF j.state = 'running' THEN
-            -- A worker behind Redis cannot be made to stop: its job ends here and now (core/redis_request.py).
+            -- We can't stop a worker behind Redis, so its job ends right here (core/redis_request.py).
             remote := remote || j.id;
         END IF;
     END LOOP;
@@ -279,10 +278,10 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce((SELECT c.answer FROM rowlock.cancel_many(ARRAY[job_id]) c), 'missing')
 $$;
 
--- --- what follows from the end of an attempt
+-- --- consequences of the end of an attempt
 
--- End attempts that did not succeed, under the fence. Returns for each: applied, duplicate (this very token has settled it already) or lost.
--- store/jobs/settle.py: settle_under_fence.
+-- End attempts that did not succeed, under the fence. Returns for each: applied, duplicate (this very token has settled
+-- it already) or lost. store/jobs/settle.py: settle_under_fence.
 CREATE OR REPLACE FUNCTION rowlock._settle(ends rowlock._ending[], by_holder boolean)
 RETURNS TABLE (job_id uuid, answer text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -290,10 +289,10 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     at    timestamptz := rowlock._clock();
     steps rowlock._step[];
-    back  rowlock._step[];      -- those of jobs that wait for another attempt
+    back  rowlock._step[];      -- the steps of jobs that will have another attempt
 BEGIN
-    -- The fence, in the order of ids. LATERAL with LIMIT, because a plain join may be planned, while the table is empty,
-    -- as a product of both sides, and then cached.
+    -- The fence, in the order of ids. LATERAL with LIMIT, because while the table is empty, a plain join may be planned
+    -- as a product of both sides, and the plan would be cached.
     steps := ARRAY(
         SELECT rowlock._decide(held.j, e.e, by_holder)
         FROM (SELECT DISTINCT ON (u.job_id, u.token) CAST(u AS rowlock._ending) AS e FROM unnest(ends) u
@@ -313,12 +312,12 @@ BEGIN
 
         back := ARRAY(SELECT s FROM unnest(steps) s WHERE s.state IN ('queued', 'retryable'));
         IF cardinality(back) > 0 THEN
-            -- Only the holder's own token is kept: a zombie whose lease was taken away must get the answer `lost`.
+            -- Store only the holder's own token: a zombie whose lease was taken away must get the answer `lost`.
             UPDATE rowlock.jobs_live j
             SET state = s.state, ready = s.delay <= 0, run_after = at + s.delay * interval '1 second',
                 releases = j.releases + s.released, losses = j.losses + s.lost, convictions = j.convictions + s.convicted,
-                -- core/policy.py: Streaks. What fails or releases a job here holds it: its attempt came back. A hundred
-                -- attempts that come back end a probation.
+                -- core/policy.py: Streaks. The holder of the lease fails or releases the job, so its attempt has come
+                -- back. A hundred attempts that come back end a probation.
                 losses_in_row = CASE WHEN s.lost > 0 THEN j.losses_in_row + 1 ELSE 0 END,
                 probation = CASE WHEN s.lost = 0 THEN greatest(j.probation - 1, 0)
                                  WHEN j.losses_in_row > 0 THEN j.probation
@@ -351,8 +350,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                 THEN 'duplicate' ELSE 'lost' END
 $$;
 
--- What becomes of a job (core/policy.py: decide). What the holder reports is weighed as if nobody had asked for a
--- cancel, of which it may not have heard; then a job that should be cancelled does not go back to waiting.
+-- The transition that follows from an outcome (core/policy.py: decide). The holder's report is evaluated without regard
+-- to a cancel request, which it may not have seen; but then a job with a cancel request doesn't go back to waiting.
 CREATE OR REPLACE FUNCTION rowlock._decide(j rowlock.jobs_live, e rowlock._ending, by_holder boolean)
 RETURNS rowlock._step
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -383,8 +382,8 @@ BEGIN
         WHEN 'cancelled' THEN
             s := rowlock._cancelled(j, 'CANCELLED', NULL);
         WHEN 'lost' THEN
-            -- The holder reports a job whose own child process died, which convicts the job; the sweep reports a job whose
-            -- worker sends no more heartbeats.
+            -- If the holder reports the loss, the job's own child process died, which convicts the job. If the sweep
+            -- reports it, the worker has stopped sending heartbeats.
             s.lost := 1;
             s.convicted := CAST(by_holder AS integer);
             s.error_code := CASE WHEN by_holder THEN 'CHILD_DIED' ELSE 'WORKER_LOST' END;
@@ -403,7 +402,7 @@ BEGIN
                 s.state := 'dead';
             ELSE
                 s.state := 'retryable';
-                -- Jitter: the jobs of one dead worker must not all start again at the same moment.
+                -- Jitter, so that the jobs of a dead worker don't all start again at the same moment.
                 s.delay := draw * power(2, least(j.losses_in_row, 6));
             END IF;
     END CASE;
@@ -447,7 +446,7 @@ BEGIN
 END;
 $$;
 
--- Move jobs that did not succeed, and that the caller has locked, to jobs_finished, then update their keys and batches.
+-- Move jobs that did not succeed (and that the caller has locked) to jobs_finished, then update their keys and batches.
 -- store/jobs/settle.py: finish.
 CREATE OR REPLACE FUNCTION rowlock._finish(steps rowlock._step[], by_holder boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -482,8 +481,8 @@ BEGIN
 END;
 $$;
 
--- Release the keys of jobs that have ended (all of them as successes, or none), count them in their batches, and enqueue
--- their follow-ups. store/jobs/keys.py: release, store/batches.py: count, store/jobs/follow_ups.py: follow_ups.
+-- Release the keys of ended jobs (either all of them succeeded, or none did), count the jobs in their batches, and
+-- enqueue their follow-ups. store/jobs/keys.py: release, store/batches.py: count, store/jobs/follow_ups.py: follow_ups.
 CREATE OR REPLACE FUNCTION rowlock._tell_end(steps rowlock._step[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -493,14 +492,14 @@ DECLARE
     one     rowlock._step;
     job     rowlock.jobs_finished;
 BEGIN
-    -- Keys that end with their job. `forever` holds on after a success, a window always.
+    -- Release keys that end with their job. `forever` is kept after a success, a window always.
     IF cardinality(ids) > 0 THEN
         DELETE FROM rowlock.job_keys k
         WHERE k.job_id = ANY (ids)
           AND (k.mode IN ('until_done', 'while_queued') OR k.mode = 'forever' AND steps[1].state <> 'succeeded');
     END IF;
 
-    -- Counters of batches, in this connection's own row of each, in the order of ids.
+    -- Add to the counters of batches in the order of ids, using this connection's shard of each.
     IF cardinality(batches) > 0 THEN
         INSERT INTO rowlock.batch_counts (
             batch_id, shard, processed, failed, cancelled, expired, last_error, last_error_at)
@@ -529,7 +528,7 @@ BEGIN
         SELECT f.* INTO job FROM rowlock.jobs_finished f WHERE f.id = one.id;
         PERFORM rowlock._add_follow_up(
             one.follow_up, jsonb_build_object('owner', job.owner, 'traceparent', job.traceparent, 'parent_id', job.id),
-            -- As json and not jsonb: the arguments are passed on as they were stored, even a text with NUL.
+            -- json rather than jsonb, so that arguments are passed on exactly as stored, even text with an escaped NUL.
             json_build_object('finished', json_build_object(
                 'job_id', job.id, 'task', job.task, 'owner', job.owner, 'state', job.state, 'attempt', job.attempt,
                 'args', job.args, 'result', job.result,
@@ -542,9 +541,9 @@ BEGIN
 END;
 $$;
 
--- End those of these batches that are sealed and whose jobs are all final; returns how many. A batch that somebody has
--- locked is left to the next sweep, because a transaction that adds jobs to it may stay open for long. So are all of
--- them in a transaction above READ COMMITTED. store/batches.py: end.
+-- End those of these batches that are sealed and whose jobs have all finished; returns how many. A locked batch is left
+-- to the next sweep, because a transaction that adds jobs to it may stay open for long. In a transaction above READ
+-- COMMITTED, all batches are left to the next sweep. store/batches.py: end.
 CREATE OR REPLACE FUNCTION rowlock._end_batches(ids uuid[]) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -554,7 +553,7 @@ DECLARE
     batch record;
     made  uuid;
 BEGIN
-    -- Above READ COMMITTED the snapshot may be older than the lock: a job that was added since would not be counted.
+    -- Above READ COMMITTED the snapshot may be older than the lock, so jobs that were added since would not be counted.
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         RETURN 0;
     END IF;
@@ -568,8 +567,8 @@ BEGIN
         RETURN 0;
     END IF;
     FOR batch IN
-        -- Counted once more behind the lock: a job may have been retried or added in between. The state is the worst that
-        -- applies.
+        -- Count again under the lock: a job may have been retried or added in between. The worst state that applies
+        -- wins.
         WITH counts AS (
             SELECT c.batch_id, sum(c.total) AS total, sum(c.processed) AS processed, sum(c.failed) AS failed,
                    sum(c.cancelled) AS cancelled, sum(c.expired) AS expired
@@ -612,9 +611,9 @@ $$;
 
 -- --- follow-ups
 
--- Enqueue the follow-up of a finished job or batch; returns its id, or NULL if what is stored can't be understood.
--- `inherited` are options that it takes over from what has ended. If the insert fails, the whole call fails and can be
--- repeated: a dropped follow-up would be lost work. store/jobs/follow_ups.py: on_end, _follow_up.
+-- Enqueue the follow-up of a finished job or batch; returns its id, or NULL if the stored follow-up can't be read.
+-- `inherited` holds the options that it takes over from the job or batch. If the insert fails, the whole call fails and
+-- can be repeated, because dropping the follow-up would lose work. store/jobs/follow_ups.py: on_end, _follow_up.
 CREATE OR REPLACE FUNCTION rowlock._add_follow_up(stored json, inherited jsonb, args json, ended text) RETURNS uuid
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -633,10 +632,10 @@ BEGIN
 END;
 $$;
 
--- A stored follow-up with the options of its job, checked; NULL, with a warning, if it can't be understood: another
--- program wrote it, and the job must end all the same. A follow-up without options gets those that its task's worker
--- registered. Only what is wrong with the stored text is caught (nesting that is too deep is, a missing right or lock
--- is not). store/jobs/follow_ups.py: _with_task_options; core/options.py: of_follow_up.
+-- Read a stored follow-up and check the options of its job. NULL, with a warning, if it can't be read: another program
+-- may have written it, and the job must end all the same. A follow-up without options gets those that its task's worker
+-- registered. Only errors of the stored text are caught, such as nesting that is too deep, but not a missing right or a
+-- lock timeout. store/jobs/follow_ups.py: _with_task_options; core/options.py: of_follow_up.
 CREATE OR REPLACE FUNCTION rowlock._read_follow_up(stored json, args json, ended text) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -646,13 +645,13 @@ BEGIN
     IF jsonb_typeof(o) <> 'object' OR jsonb_typeof(o -> 'task') IS DISTINCT FROM 'string' THEN
         PERFORM rowlock._refuse('enqueue: it names no task', 'Store {"task": "name"}.');
     ELSIF jsonb_strip_nulls(o) ?| ARRAY['batch_id', 'unique', 'window', 'parent_id'] THEN
-        PERFORM rowlock._refuse('enqueue: it has an option that no follow-up has', 'Leave that option out.');
+        PERFORM rowlock._refuse('enqueue: it has an option that a follow-up cannot have', 'Leave that option out.');
     ELSIF jsonb_path_exists(o, '$.**.on_success ? (@.type() == "string")')
         OR jsonb_path_exists(o, '$.**.on_dead ? (@.type() == "string")')
     THEN
         PERFORM rowlock._refuse('enqueue: a follow-up of its own is stored as text', 'Store {"task": "name"}.');
     ELSIF rowlock._has_long_number(args) THEN
-        PERFORM rowlock._refuse('enqueue: it would be given a number of more than 4300 digits', 'Give it as text.');
+        PERFORM rowlock._refuse('enqueue: it would get a number of more than 4300 digits', 'Pass it as text.');
     END IF;
     PERFORM rowlock._check_task('enqueue', o ->> 'task');
     IF o - 'task' - 'bare' = '{}' THEN
@@ -662,14 +661,14 @@ BEGIN
         || jsonb_build_object('task', o -> 'task', 'bare', coalesce(o -> 'bare' = 'true', FALSE));
 EXCEPTION WHEN data_exception OR program_limit_exceeded OR statement_too_complex
             OR SQLSTATE 'RL001' OR SQLSTATE 'RL002' OR SQLSTATE 'RL003' THEN
-    RAISE WARNING 'rowlock: % has a follow-up that cannot be understood, and gets none: %', ended, SQLERRM;
+    RAISE WARNING 'rowlock: % has a follow-up that cannot be read, so none is enqueued: %', ended, SQLERRM;
     RETURN NULL;
 END;
 $$;
 
 -- --- sources
 
--- Make rows for sources and classes that have none yet.
+-- Insert rows for sources and classes that have none yet.
 CREATE OR REPLACE FUNCTION rowlock._make_sources(names text[]) RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     INSERT INTO rowlock.sources (name, created_at)
@@ -680,7 +679,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     ON CONFLICT (name) DO NOTHING;
 $$;
 
--- Apply failures to their sources: streaks, the breaker, pauses, blocks. store/sources/outcomes.py: tell,
+-- Apply failures to their sources: streaks, the breaker, pauses, blocks. store/sources/outcomes.py: apply,
 -- core/sources/breaker.py: after.
 CREATE OR REPLACE FUNCTION rowlock._tell_failures(steps rowlock._step[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -714,7 +713,7 @@ BEGIN
                 h.refused_at := at;
                 h.refusal_code := coalesce(s.error_code, h.refusal_code);
             END IF;
-            -- An attempt that was claimed before the breaker last opened or closed no longer counts.
+            -- Attempts that were claimed before the breaker last opened or closed don't count any more.
             CONTINUE WHEN s.source_epoch <> h.epoch;
             IF s.fault = 'source' THEN
                 h.failure_streak := h.failure_streak + 1;
@@ -739,7 +738,7 @@ BEGIN
         SET failure_streak = h.failure_streak, opens = h.opens, refusals = h.refusals, enabled = h.enabled,
             opened_at = h.opened_at, epoch = h.epoch, last_failure_at = h.last_failure_at, last_error = h.last_error,
             refused_at = h.refused_at, refusal_code = h.refusal_code, paused_until = h.paused_until,
-            -- A breaker that changed forgets its probe; a pause that did not change keeps its moment.
+            -- A new epoch clears the probe; an unchanged pause keeps its time.
             probe_job = CASE WHEN x.epoch = h.epoch THEN x.probe_job END,
             probe_token = CASE WHEN x.epoch = h.epoch THEN x.probe_token END,
             paused_at = CASE WHEN x.paused_until IS DISTINCT FROM h.paused_until THEN at ELSE x.paused_at END
@@ -748,8 +747,8 @@ BEGIN
 END;
 $$;
 
--- Apply successes to their sources: they end a streak and close a half-open breaker. A success is written at most once
--- a second. store/sources/outcomes.py: tell, core/sources/breaker.py: after.
+-- Apply successes to their sources: they end a streak and close a half-open breaker. last_success_at is written at most
+-- once a second. store/sources/outcomes.py: apply, core/sources/breaker.py: after.
 CREATE OR REPLACE FUNCTION rowlock._tell_success(steps rowlock._step[]) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -768,7 +767,7 @@ BEGIN
     UPDATE rowlock.sources x
     SET failure_streak = 0, refusals = 0, last_success_at = at,
         epoch = x.epoch + CASE WHEN x.opened_at IS NULL THEN 0 ELSE 1 END,
-        -- A pause that isn't over was made meanwhile, by an operator or the source, and stays.
+        -- A pause that isn't over was made in the meantime, by an operator or for the source, and stays.
         paused_until = CASE WHEN x.opened_at IS NULL OR x.paused_until > at THEN x.paused_until END,
         opened_at = NULL, opens = 0, probe_job = NULL, probe_token = NULL
     WHERE x.name = ANY (names)
@@ -776,9 +775,9 @@ BEGIN
 END;
 $$;
 
--- --- reading arguments
+-- --- arguments
 
--- The elements of the array that one of the functions for many jobs was given.
+-- The elements of the array that was passed to one of the functions for many jobs.
 CREATE OR REPLACE FUNCTION rowlock._elements(doing text, jobs jsonb, known text[]) RETURNS SETOF jsonb
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -807,7 +806,7 @@ BEGIN
 END;
 $$;
 
--- One part of a lease ({"job_id", "token"}) from JSON; both must be there.
+-- One part of a lease, "job_id" or "token", from JSON. It must be there.
 CREATE OR REPLACE FUNCTION rowlock._lease_part(doing text, given jsonb, part text) RETURNS uuid
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -816,7 +815,7 @@ BEGIN
     IF found IS NULL THEN
         PERFORM rowlock._refuse(
             format('%s: each element needs %s, a UUID; not %s', doing, part, rowlock._shown(CAST(given AS text))),
-            'Write it like {"job_id": "…", "token": "…"}, as rowlock.claim answered them.');
+            'Write it like {"job_id": "…", "token": "…"}, as rowlock.claim returned them.');
     END IF;
     RETURN found;
 END;
@@ -841,11 +840,11 @@ BEGIN
 END;
 $$;
 
--- Text of at most so many bytes. core/error_text.py: clean.
+-- Cut a text to a number of bytes. core/error_text.py: clean.
 CREATE OR REPLACE FUNCTION rowlock._cut(value text, most integer) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN octet_length(value) <= most THEN value
-                -- A character has up to four bytes. Exact where all are ASCII, shorter else: no character is cut in two.
+                -- A character has up to four bytes. Exact for ASCII, else shorter, so that no character is cut in two.
                 ELSE left(value, CASE WHEN octet_length(left(value, most - 20)) <= most - 20 THEN most - 20
                                       ELSE (most - 20) / 4 END) || ' …(cut)' END
 $$;
@@ -860,7 +859,7 @@ EXCEPTION WHEN data_exception THEN
 END;
 $$;
 
--- Whether JSON contains a whole number of more digits than Python parses: the rule of rowlock.refuse_unreadable.
+-- Whether JSON contains a whole number with more digits than Python parses: the rule of rowlock.refuse_unreadable.
 CREATE OR REPLACE FUNCTION rowlock._has_long_number(value json) RETURNS boolean
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -895,10 +894,9 @@ BEGIN
 END
 $$;
 
--- Enqueue the delivery of a job's webhook, in the transaction that writes the final state, whoever writes it: a worker
--- of any version, the sweeper, an operator's cancel, somebody's SQL. The delivery has no owner, so it makes no events
--- and counts against no limit. Its content is fixed now: when it is delivered, the job may have been retried or
--- deleted.
+-- Enqueue the delivery of a job's webhook, in the transaction that writes the final state, whether that is a worker of
+-- any version, the sweeper, an operator's cancel, or somebody's SQL. The delivery has no owner, so it doesn't write
+-- events or count against limits. Its content is fixed now: before the delivery the job may be retried or deleted.
 CREATE OR REPLACE FUNCTION rowlock.tell_webhook() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -932,8 +930,8 @@ BEGIN
 END
 $$;
 
--- Count jobs that have ended, by minute, queue, task, state, run time and wait time. The bounds of the buckets are
--- those of store/read/counters.py: BOUNDS.
+-- Count ended jobs by minute, queue, task, state, run time and wait time. The bounds of the buckets are those of
+-- store/read/counters.py: BOUNDS.
 CREATE OR REPLACE FUNCTION rowlock.tell_tallies() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -943,7 +941,7 @@ BEGIN
            coalesce(width_bucket(e.waited, '{0.005,0.01,0.025,0.05,0.1,0.25,0.5,1,2.5,5,10,30,60,300,900,3600}'), -1),
            count(*), coalesce(sum(greatest(e.ran, 0)), 0), coalesce(sum(greatest(e.waited, 0)), 0)
     FROM (
-        -- Only of successes: the run time of an attempt that did not succeed is counted with the attempt.
+        -- Only for successes: run times of other attempts are counted with the attempt.
         SELECT n.finished_at, n.queue, n.task, n.state,
                CASE WHEN n.state = 'succeeded' THEN
                    date_part('epoch', n.finished_at) - date_part('epoch', n.started_at) END AS ran,
@@ -955,7 +953,7 @@ BEGIN
 END
 $$;
 
--- Fill in task, queue and source of an attempt, for readers that group failures: the job's row may be in any partition.
+-- Copy task, queue and source to an attempt, for grouping failures, because the job's row may be in any partition.
 CREATE OR REPLACE FUNCTION rowlock.tell_attempt_task() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

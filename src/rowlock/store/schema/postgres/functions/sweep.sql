@@ -1,13 +1,13 @@
--- Sweeping: what every Python worker does beside its jobs, for databases that have no Python worker.
+-- Sweeping, which every Python worker does beside its jobs, for databases that have no Python worker.
 --
--- If the end of one row can't be written (its follow-up can't be inserted, for example), that row stays as it is, with
--- a warning that names it, and holds up neither the others nor the claim that sweeps. Python's sweep finds such a row in
--- the same way and sets it aside (store/upkeep/bad_rows.py: in_halves). What isn't about a row fails the whole call: a
--- full disk, a deadlock, a missing right.
+-- If the end of one row can't be written (for example because its follow-up can't be inserted), that row stays as it
+-- is, a warning names it, and the other rows and the claim that sweeps go on. Python's sweep finds such rows in the
+-- same way and sets them aside (store/upkeep/bad_rows.py: in_halves). Errors that aren't about a row, such as a full
+-- disk, a deadlock or a missing right, fail the whole call.
 
--- Up to `n` jobs of each kind: end leases that ran out, cancel waiting jobs whose latest start has passed, make due
--- jobs claimable, end batches. rowlock.claim does it; pg_cron may. The server must have been up for `guard_seconds`:
--- after an outage every lease looks as if it had run out, and its worker must have had time for a heartbeat.
+-- Sweep up to `n` rows of each kind: end expired leases, cancel waiting jobs whose `expires_at` has passed, make due
+-- jobs claimable, end batches. rowlock.claim calls it, and pg_cron may. No lease is ended until the server has been up
+-- for `guard_seconds`: after an outage every lease looks expired, and the workers need time for a heartbeat.
 -- store/jobs/leases.py: reclaim, store/jobs/cancel.py: expire, store/jobs/claim.py: promote, store/batches.py: end.
 CREATE OR REPLACE FUNCTION rowlock.sweep(n integer DEFAULT 100, guard_seconds double precision DEFAULT 60)
 RETURNS TABLE (reclaimed integer, expired integer, promoted integer, ended integer)
@@ -21,7 +21,7 @@ BEGIN
                    rowlock._shown(CAST(n AS text)), rowlock._shown(CAST(guard_seconds AS text))),
             'Call rowlock.sweep() without arguments.');
     END IF;
-    -- By the lease's own end and the database's clock only, whatever the task, and past every limit.
+    -- Only the lease's end and the database's clock count, whatever the task and the limits.
     reclaimed := rowlock._end_rows('lease', ARRAY(
         SELECT j.id FROM rowlock.jobs_live j
         WHERE j.state = 'running' AND j.lease_expires_at < at
@@ -49,9 +49,8 @@ BEGIN
 END;
 $$;
 
--- End what these rows are about: the lease of a job that ran out, a job that hasn't started in time, a batch that is
--- complete. Returns how many were ended. If it fails for all of them, it is tried for each half, and so on.
--- store/upkeep/bad_rows.py: in_halves.
+-- End these rows: jobs with expired leases, jobs that have not started in time, or complete batches. Returns how many
+-- were ended. If it fails for all of them together, each half is tried, and so on. store/upkeep/bad_rows.py: in_halves.
 CREATE OR REPLACE FUNCTION rowlock._end_rows(what text, ids uuid[]) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -80,7 +79,7 @@ EXCEPTION
     WHEN OTHERS THEN
         IF middle = 0 THEN
             RAISE WARNING 'rowlock: %: %', format(
-                CASE what WHEN 'lease' THEN 'the lease of job %s ran out and cannot be ended'
+                CASE what WHEN 'lease' THEN 'the lease of job %s has expired but cannot be ended'
                           WHEN 'start' THEN 'job %s has not started in time and cannot be cancelled'
                           ELSE 'batch %s is complete and cannot be ended' END, ids[1]), SQLERRM;
             RETURN 0;
@@ -89,7 +88,7 @@ EXCEPTION
 END;
 $$;
 
--- Make due jobs claimable, those that are due longest first. store/jobs/claim.py: promote.
+-- Make due jobs claimable, the longest due first. store/jobs/claim.py: promote.
 CREATE OR REPLACE FUNCTION rowlock._promote(n integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -109,7 +108,7 @@ BEGIN
 END;
 $$;
 
--- Trigger of events: remember the largest id that was deleted, whoever deletes it.
+-- Trigger of events: store the largest deleted id, whoever deletes events.
 CREATE OR REPLACE FUNCTION rowlock.tell_deleted_events() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog AS $$
 BEGIN
