@@ -101,7 +101,7 @@ class WorkerNotFound(RowlockError, LookupError):
     """No worker with that id."""
 
     def __init__(self, worker_id: str) -> None:
-        super().__init__(f"no worker with id {worker_id!r}: workers that have ended are forgotten")
+        super().__init__(f"no worker with id {worker_id!r}; workers that have stopped are no longer listed")
         self.worker_id = worker_id
 
 

@@ -159,7 +159,7 @@ def checked(place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
 def task_options(**given: Any) -> TaskOptions:
     own: dict[str, Any] = {name: given.pop(name) for name in RUNNING if name in given}
     if own.get("runs_on") is None and own.get("request") is not None:
-        raise InvalidArguments("request= names the fields that are published of a job; it needs runs_on='redis'")
+        raise InvalidArguments("request= lists the fields of published jobs, so it needs runs_on='redis'")
     if own.get("runs_on") is not None:
         _check_remote(own, given)
         # Workers behind Redis retry by their own rules: if one reports a failure, the job has failed.
@@ -171,7 +171,10 @@ def task_options(**given: Any) -> TaskOptions:
             raise InvalidArguments(f"{flag} must be True or False, not {own[flag]!r}")
     memory = own.get("memory_mb")
     if memory is not None and (not isinstance(memory, int) or memory < 16 or own.get("runs_in") != "process"):
-        raise InvalidArguments("memory_mb must be a whole number from 16, on a task with runs_in='process'")
+        raise InvalidArguments(
+            "memory_mb must be a whole number from 16, on a task with runs_in='process';"
+            f" not {memory!r} with runs_in={own.get('runs_in')!r}"
+        )
     if own.get("request") is not None:
         own["request"] = checked_request(own["request"])
     own["rules"] = _checked_rules({} if own.get("rules") is None else own["rules"])
@@ -192,11 +195,11 @@ def _check_remote(own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 def _checked_rules(given: Any) -> dict[type[BaseException], FailureRule]:
     """The rule for each class of exceptions, with delays in seconds."""
     if not isinstance(given, Mapping):
-        raise InvalidArguments(f"rules must be a mapping of exception classes, not {given!r:.100}")
+        raise InvalidArguments(f"rules must map exception classes to rules, not be {given!r:.100}")
     rules: dict[type[BaseException], FailureRule] = {}
     for kind, rule in given.items():
         if not isinstance(kind, type) or not issubclass(kind, BaseException):
-            raise InvalidArguments(f"rules maps exception classes, not {kind!r}")
+            raise InvalidArguments(f"rules must map exception classes, not {kind!r}")
         if isinstance(rule, str) and rule != "dead":
             known = "'dead', fixed(…), exponential(…), seconds or a timedelta"
             raise InvalidArguments(f"the rule for {kind.__name__} must be {known}, not {rule!r:.100}")

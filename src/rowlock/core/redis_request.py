@@ -44,7 +44,7 @@ def checked_request(given: Any) -> Request:
         raise InvalidArguments(f"request must be a mapping of fields, not {given!r:.100}")
     for name, source in given.items():
         if not isinstance(name, str) or name in RESERVED:
-            raise InvalidArguments(f"request: {name!r} cannot be chosen; {', '.join(RESERVED)} are always sent")
+            raise InvalidArguments(f"request: {name!r} can't be a field; {', '.join(RESERVED)} are always sent")
         for inner in source.values() if isinstance(source, Mapping) else [source]:
             _check_source(name, inner)
     return {name: dict(s) if isinstance(s, Mapping) else s for name, s in given.items()}
@@ -54,7 +54,7 @@ def _check_source(name: str, source: Any) -> None:
     known = isinstance(source, str) and (source.startswith("args.") or source in OF_JOB or _file_name(source))
     if not known:
         there_are = f"args.NAME, {', '.join(OF_JOB)}, {OUTPUT}/FILE"
-        raise InvalidArguments(f"request: the field {name!r} takes one of {there_are}; not {source!r:.100}")
+        raise InvalidArguments(f"request: the field {name!r} must be one of {there_are}; not {source!r:.100}")
 
 
 def _file_name(source: str) -> str | None:
