@@ -1,6 +1,6 @@
 """The messages on the streams: builds requests, and parses progress and results. Without I/O.
 
-The formats are fixed by docs/reference/worker-contract.md, so that workers can be written in any language.
+docs/reference/worker-contract.md defines the formats, so that workers can be written in any language.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Fields = Mapping[bytes, bytes]
 
 
 class BadMessage(Exception):
-    """A message that breaks the contract. `reason` is a code such as BAD_FIELD; the text explains it."""
+    """A message breaks the contract. `reason` is a code such as BAD_FIELD; the text explains it."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -38,7 +38,7 @@ class BadMessage(Exception):
 
 
 class ProgressMessage(NamedTuple):
-    """A worker reports that it has begun, or its progress."""
+    """A worker's report that it has started, or of its progress."""
 
     job_id: str
     attempt: int | None
@@ -64,7 +64,7 @@ Message = ProgressMessage | ResultMessage
 
 
 def request(job: Claimed, created_at: datetime, output_path: str | None, wanted: Request | None) -> dict[str, str]:
-    """The fields of a job's request. `attempt` is sent from the second attempt on: the worker sends it back."""
+    """The fields of a job's request. From the second attempt on they include `attempt`, which the worker returns."""
     args: dict[str, Any] = json.loads(job.args)
     fields = {"jobId": job.id, "jobType": job.task}
     values: dict[str, Any] = {
@@ -126,7 +126,7 @@ def result(fields: Fields) -> ResultMessage:
 
 
 def checksum(text: str) -> str | None:
-    """A SHA-256 in the form that is stored (`sha256:` and lower-case hex); None if the text isn't one."""
+    """A SHA-256 in stored form (`sha256:` and lower-case hex); None if the text isn't one."""
     found = CHECKSUM.fullmatch(text.strip())
     return None if found is None else f"sha256:{found[1].lower()}"
 
@@ -140,7 +140,7 @@ def _texts(fields: Fields) -> dict[str, str]:
         text = {name.decode(): value.decode() for name, value in fields.items()}
     except UnicodeDecodeError:
         raise BadMessage("NOT_TEXT", "the message is not UTF-8") from None
-    # Redis has no null: clients send an empty field, or the word null.
+    # Redis has no null, so clients send an empty field or the word null.
     return {name: value for name, value in text.items() if value not in ("", "null")}
 
 
@@ -164,5 +164,5 @@ def _short(text: dict[str, str], name: str, most: int = TEXT_BYTES) -> str | Non
 
 
 def message_size(fields: Fields) -> int:
-    """The bytes of a message: its fields with their names."""
+    """The size of a message in bytes: its fields with their names."""
     return sum(size_of(name) + size_of(value) for name, value in fields.items())
