@@ -160,7 +160,7 @@ def test_more_workers_are_not_the_answer_to_a_paused_queue_or_an_open_breaker() 
     many = {"q": 11}
     assert text_of("queued", snapshot(ready=many)).endswith("; more workers are needed")
     paused = text_of("queued", snapshot(many, paused=["q"]))
-    assert paused.endswith("the queue is paused; to go on: rowlock queues resume q")
+    assert paused.endswith("the queue is paused; to resume: rowlock queues resume q")
     held = text_of("queued", snapshot(ready=many, held={"q": ("api:x",)}))
     assert held.endswith("wait for a source that is paused or failing (api:x), and more workers would not start these")
     six = tuple(f"api:{n}" for n in range(6))
@@ -170,7 +170,7 @@ def test_more_workers_are_not_the_answer_to_a_paused_queue_or_an_open_breaker() 
     elsewhere = text_of("queued", snapshot(many, held={"other": ("api:x",)}, sources=(broken("api:x", 5.0),)))
     assert elsewhere.endswith("; more workers are needed")
     waited = snapshot(oldest={"q": 9999.0}, paused=["q"])
-    assert text_of("oldest_seconds", waited).endswith("; the queue is paused; to go on: rowlock queues resume q")
+    assert text_of("oldest_seconds", waited).endswith("; the queue is paused; to resume: rowlock queues resume q")
 
 
 def test_a_rule_with_names_sees_these_alone() -> None:
