@@ -43,10 +43,10 @@ def dead_letter(
     letter = {"stream": stream, "entry": entry, "reason": reason, "text": clean(text, 1024)}
     letter |= {"jobId": job_id} if job_id else {}
     letter |= {"type": clean(task, NAME_BYTES)} if task else {}
-    return letter | {"size": str(message_size(fields)), "message": _shown(fields, LETTER_BYTES - LETTER_REST)}
+    return letter | {"size": str(message_size(fields)), "message": _message_text(fields, LETTER_BYTES - LETTER_REST)}
 
 
-def _shown(fields: Fields, room: int) -> str:
+def _message_text(fields: Fields, room: int) -> str:
     """The fields as JSON text of at most `room` bytes. Short fields are kept whole and long ones are cut. If there are
     too many, some are left out, short fields of the contract last."""
     kept: dict[bytes, tuple[str, str]] = {}
@@ -130,8 +130,7 @@ def _letter(entry: str, fields: dict[bytes, bytes]) -> Letter:
 
 async def drop(app: Client, found: Letter, actor: Actor) -> None:
     """Delete a dead letter. The letter is in Redis and the audit log in the database, so they can't share a
-    transaction: the audit entry is committed first. A failure in between leaves a letter that is still listed and can
-    be dropped again."""
+    transaction. The audit entry is committed first: after a failure in between, the letter can be dropped again."""
     await app.perform(_audited("drop", found, actor))
     await _delete(app, found)
 

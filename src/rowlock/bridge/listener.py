@@ -6,8 +6,7 @@ dead letter.
 
 A message that crashes a bridge must not crash one bridge after another. But bridges die of other causes as well, and
 then everything that they had read is delivered again, so many deliveries only make a message suspect. A suspect is
-handled alone, and Redis counts the bridges that began this and died before they had finished. Only these deaths make it
-a dead letter.
+handled alone, and Redis counts the bridges that die meanwhile. Only these deaths make it a dead letter.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from rowlock.store.upkeep import bad_rows
 
 log = logging.getLogger("rowlock.bridge")
 
-BATCH = 1000  # the same as for the settler of a worker
+BATCH = 1000  # equal to that of a worker's settler
 MOST_DELIVERIES = 5  # of an unacknowledged message, before it is handled alone
 MOST_DEATHS = 3  # of bridges that handled a message alone
 BEGINNING = {PROGRESS: "0", RESULTS: "0"}
@@ -46,7 +45,7 @@ class ReportListener:
         self._writer = ReportWriter(app, store, stored)
         self._takeover_seconds = app.settings.redis.takeover_seconds
         # Entries that an error left unacknowledged are read first: the last id read, by stream; None once all are read.
-        self._again: Mapping[str, str] | None = BEGINNING
+        self._reread_after: Mapping[str, str] | None = BEGINNING
         self._ahead: asyncio.Task[list[StreamEntry]] | None = None  # the next read, started while a batch is written
         self._reads_ahead = True
         self._count = BATCH  # entries to ask for; fewer while messages are so large that a reply was cut
@@ -77,15 +76,14 @@ class ReportListener:
         return 0.0
 
     async def finish(self) -> None:
-        """Store the entries that were read ahead, so that no other bridge has to take them over. No round may be under
-        way."""
+        """Store the entries that were read ahead, so that no other bridge must take them over. Call between rounds."""
         self._reads_ahead = False
         if self._ahead is not None:
             await self.round()
 
     async def _start_over(self) -> None:
         """Read all unacknowledged entries again, including those that were read ahead, to keep their order."""
-        self._again = BEGINNING
+        self._reread_after = BEGINNING
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             ahead.cancel()
@@ -96,7 +94,7 @@ class ReportListener:
     async def _read(self) -> list[StreamEntry]:
         entries = await self._next_entries()
         if self._streams.cut:
-            self._streams.cut, self._again = False, self._again or BEGINNING
+            self._streams.cut, self._reread_after = False, self._reread_after or BEGINNING
             self._count = max(1, len(entries) // 2)
         else:
             self._count = min(BATCH, 2 * self._count)
@@ -106,11 +104,11 @@ class ReportListener:
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             return await ahead
-        if self._again is not None:
-            if entries := await self._streams.read(self._count, self._again):
-                self._again = {**self._again, **{entry.stream: entry.id for entry in entries}}
+        if self._reread_after is not None:
+            if entries := await self._streams.read(self._count, self._reread_after):
+                self._reread_after = {**self._reread_after, **{entry.stream: entry.id for entry in entries}}
                 return entries
-            self._again = None
+            self._reread_after = None
         if time.monotonic() >= self._take_over_at:
             if entries := await self._take_over():
                 return entries
@@ -153,7 +151,7 @@ class ReportListener:
         """Store a batch and acknowledge it; if the batch is full, read the next one meanwhile. If the database refuses
         the batch, store each entry alone to find the bad one."""
         take_over = time.monotonic() >= self._take_over_at
-        if self._reads_ahead and len(entries) >= BATCH and not (self._again is not None or take_over):
+        if self._reads_ahead and len(entries) >= BATCH and not (self._reread_after is not None or take_over):
             # More entries are waiting. After a smaller batch, reading ahead would return only a few.
             self._ahead = asyncio.get_running_loop().create_task(self._streams.read(BATCH))
         try:
@@ -218,6 +216,6 @@ class ReportListener:
         counts += Counter(dead_letters=len(letters))
         unwritten = await self._streams.acknowledge([entry for entry, _ in judged], letters, counts)
         if unwritten.waiting:
-            log.warning("Redis has no memory for %d dead letters, which are tried again later", len(unwritten.waiting))
+            log.warning("Redis has no memory for %d dead letters; trying again later", len(unwritten.waiting))
         for letter in unwritten.lost:
             log.error("Redis has no memory for a dead letter; its message was deleted: %s", dict(letter))

@@ -101,16 +101,16 @@ def request(job: Claimed, created_at: datetime, output_path: str | None, wanted:
 
 def progress(fields: Fields) -> ProgressMessage:
     text = _texts(fields)
-    job_id, attempt = _about(text)
+    job_id, attempt = _job_and_attempt(text)
     given = text.get("progress", "")
     if not re.fullmatch(r"\d{1,3}", given, re.ASCII) or int(given) > 100:
         raise BadMessage("BAD_FIELD", f"progress must be a whole number from 0 to 100, not {given!r:.50}")
-    return ProgressMessage(job_id, attempt, int(given), _short(text, "phase"), _short(text, "message"))
+    return ProgressMessage(job_id, attempt, int(given), _clean_field(text, "phase"), _clean_field(text, "message"))
 
 
 def result(fields: Fields) -> ResultMessage:
     text = _texts(fields)
-    job_id, attempt = _about(text)
+    job_id, attempt = _job_and_attempt(text)
     status = text.get("status", "")
     if status not in STATUSES:
         raise BadMessage("BAD_FIELD", f"status must be one of {', '.join(STATUSES)}, not {status!r:.50}")
@@ -120,7 +120,7 @@ def result(fields: Fields) -> ResultMessage:
         status,  # type: ignore[arg-type]
         text.get("resultUri"),
         text.get("checksum"),
-        _short(text, "errorCode", CODE_BYTES),
+        _clean_field(text, "errorCode", CODE_BYTES),
         clean(text["errorMessage"]) if "errorMessage" in text else None,
     )
 
@@ -144,7 +144,7 @@ def _texts(fields: Fields) -> dict[str, str]:
     return {name: value for name, value in text.items() if value not in ("", "null")}
 
 
-def _about(text: dict[str, str]) -> tuple[str, int | None]:
+def _job_and_attempt(text: dict[str, str]) -> tuple[str, int | None]:
     given = text.get("jobId")
     if given is None:
         raise BadMessage("BAD_JOB_ID", "the message has no jobId")
@@ -159,7 +159,7 @@ def _about(text: dict[str, str]) -> tuple[str, int | None]:
     return job_id, int(attempt)
 
 
-def _short(text: dict[str, str], name: str, most: int = TEXT_BYTES) -> str | None:
+def _clean_field(text: dict[str, str], name: str, most: int = TEXT_BYTES) -> str | None:
     return clean(text[name], most) if name in text else None
 
 

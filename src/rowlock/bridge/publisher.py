@@ -2,8 +2,7 @@
 
 One transaction claims the job and adds a row to the outbox. Then the publisher appends the request to the stream and
 marks the row as sent, unless an answer has removed it by then. If the bridge dies in between, another one sends the
-unmarked row, so each request reaches the stream at least once. The publisher also repeats requests that were sent but
-won't get an answer.
+unmarked row: a request reaches the stream at least once. Requests that were sent but won't be answered are repeated.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ log = logging.getLogger("rowlock.bridge")
 
 BATCH = 1000
 MARK_SECONDS = 1.0  # after a request was sent
-FRESH_SECONDS = 1.0  # after a claim: older jobs are looked up before they are published, because of cancels
+FRESH_SECONDS = 1.0  # after a claim: older jobs are looked up before publishing, because they may be cancelled
 IDLE_SECONDS = 1.0  # between looks for unsent rows of other bridges
 COUNT_SECONDS = 0.2
 QUIET_SECONDS = 2.0  # without an answer, before a sent request is looked up in the stream
@@ -86,8 +85,7 @@ class Publisher:
     # --- sending
 
     async def round(self) -> float:
-        """Send the jobs that this bridge claimed, then unsent rows of other bridges. Returns the delay before the next
-        round."""
+        """Send this bridge's jobs, then unsent rows of other bridges. Returns the delay before the next round."""
         try:
             while self._fresh:
                 await self._send_fresh()
@@ -186,8 +184,7 @@ class Publisher:
             await self._mark()
 
     async def _mark(self) -> None:
-        """Mark requests as sent. If that fails, they stay in `_sent` and are marked later instead of being sent
-        again."""
+        """Mark requests as sent. If that fails, they stay in `_sent` to be marked later, and are not sent again."""
         if not self._sent:
             return
         marks = sorted((job_id, token, entry) for job_id, (token, entry) in self._sent.items())

@@ -67,8 +67,7 @@ class BoundedParser(BaseParser):
         return self._at < len(self._buffer) or bool(waiting._buffer) or self._stream.at_eof()
 
     async def read_response(self, disable_decoding: bool = False) -> Any:
-        """The next reply. Returns errors of Redis instead of raising them, because they may be one reply of several in
-        a pipeline."""
+        """The next reply. Returns errors of Redis instead of raising them: they may be one reply of a pipeline."""
         self._budget, self._room = BUDGET, LONGEST
         reply = await self._reply()
         self._buffer, self._at = self._buffer[self._at :], 0

@@ -21,9 +21,9 @@ from rowlock.bridge.rules import (
     LATE,
     STALE,
     Ended,
-    Heard,
     Ignored,
     JobStatus,
+    Progressed,
     Refused,
     Unchecked,
     Verdict,
@@ -70,7 +70,7 @@ class ReportWriter:
         """Make all changes in the database that follow from these entries. Of several results for one job, the first
         counts."""
         judged = await self._judge(entries)
-        heard = await self._write_progress([one for _, one in judged if isinstance(one, Heard)])
+        heard = await self._write_progress([one for _, one in judged if isinstance(one, Progressed)])
         ends: dict[str, Ended] = {}
         for _, one in judged:
             if isinstance(one, Ended):
@@ -78,7 +78,7 @@ class ReportWriter:
         answers = await self._write_ends(ends) if ends else {}
 
         def final(one: Verdict) -> Verdict:
-            if isinstance(one, Heard):
+            if isinstance(one, Progressed):
                 return Ignored(ACCEPTED if one.job.id in heard else STALE)
             if isinstance(one, Ended):
                 answer = answers[one.job.id]
@@ -97,7 +97,7 @@ class ReportWriter:
             for entry, one in parsed
         ]
 
-    async def _write_progress(self, messages: Sequence[Heard]) -> set[str]:
+    async def _write_progress(self, messages: Sequence[Progressed]) -> set[str]:
         """Store progress; returns the jobs that still have their lease. Of several messages about one job, the last is
         stored, with the largest percentage of them all."""
         latest: dict[str, tuple[str, str, int, str | None, str | None]] = {}
@@ -199,7 +199,7 @@ def known_jobs(ids: Sequence[str]) -> Steps[dict[str, Claimed | JobStatus]]:
 @operation(repeatable=True)
 def store_progress(reported: Sequence[tuple[str, str, int, str | None, str | None]], lease: float) -> Steps[set[str]]:
     """Store progress (id, token, progress, phase, message); returns the jobs that still have their lease."""
-    rows = yield Call("hear", told=reported, lease=lease)
+    rows = yield Call("hear", reported=reported, lease=lease)
     heard = {row.id for row in rows}
     if heard:
         yield Call("outbox_heard", heard=[(job_id,) for job_id in sorted(heard)])

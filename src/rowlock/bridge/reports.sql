@@ -13,10 +13,10 @@ WHERE id {in:asked(id uuid)} AND state = 'running' AND published IS NOT NULL;
 UPDATE {t}jobs_live
 SET started_at = CASE WHEN published = 'unread' THEN {now} ELSE started_at END,
     published = 'read', locked_by = 'redis-read', heartbeat_at = {now}, lease_expires_at = {after(:lease)},
-    progress = {greatest(coalesce({t}jobs_live.progress, 0), told.progress)},
-    phase = told.phase, message = told.message, updated_at = {now}
-FROM {rows:told(id uuid, token uuid, progress int, phase text, message text)}
-WHERE {t}jobs_live.id = told.id AND lease_token = told.token AND {computed(state)} = 'running'
+    progress = {greatest(coalesce({t}jobs_live.progress, 0), reported.progress)},
+    phase = reported.phase, message = reported.message, updated_at = {now}
+FROM {rows:reported(id uuid, token uuid, progress int, phase text, message text)}
+WHERE {t}jobs_live.id = reported.id AND lease_token = reported.token AND {computed(state)} = 'running'
   AND published IS NOT NULL
 RETURNING CAST({t}jobs_live.id AS text) AS id;
 

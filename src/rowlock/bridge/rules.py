@@ -31,7 +31,7 @@ class JobStatus(NamedTuple):
     state: State
 
 
-class Heard(NamedTuple):
+class Progressed(NamedTuple):
     """Store the progress."""
 
     job: Claimed
@@ -66,7 +66,7 @@ class Unchecked(NamedTuple):
     error: str
 
 
-Verdict = Heard | Ended | Ignored | Refused | Unchecked
+Verdict = Progressed | Ended | Ignored | Refused | Unchecked
 Jobs = Mapping[str, Claimed | JobStatus]  # by id; `Claimed` if the stream or a worker behind Redis holds the lease
 Parts = Callable[[str], list[str]]  # ResultFolder.parts
 
@@ -86,7 +86,7 @@ def verdict(message: Message, jobs: Jobs, fileless: Set[str], parts: Parts) -> V
         return Ignored(STALE)
     sure = message.attempt is not None or job.attempt == 1
     if isinstance(message, ProgressMessage):
-        return Heard(job, message) if sure else Ignored(STALE)
+        return Progressed(job, message) if sure else Ignored(STALE)
     if message.status == "SUCCEEDED" and job.task not in fileless:
         return _success_with_file(message, job, parts, sure)
     if not sure:

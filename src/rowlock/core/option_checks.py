@@ -110,7 +110,7 @@ def moment(value: Any, what: str) -> datetime | None:
 def unique(value: Any, what: str) -> str | None:
     if isinstance(value, timedelta):
         if seconds(value, what) <= 0:
-            raise InvalidArguments(f"{what} must be a time greater than zero, not {value!r}")
+            raise InvalidArguments(f"{what} must be a timedelta greater than zero, not {value!r}")
         return "window"
     if value not in (None, "until_done", "while_queued", "forever"):
         raise InvalidArguments(f"{what} must be 'until_done', 'while_queued', 'forever' or a timedelta, not {value!r}")
@@ -125,11 +125,11 @@ def traceparent(value: Any, what: str) -> str | None:
 
 def key_text(value: Any) -> str:
     if not isinstance(value, str) or not value or "\x00" in value:
-        raise InvalidArguments(f"key must be a string that is not empty, not {value!r:.100}")
+        raise InvalidArguments(f"key must be a non-empty string without NUL characters, not {value!r:.100}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise InvalidArguments(f"key must be text that UTF-8 can encode, not {value!r:.100}") from None
     if size > MAX_KEY_BYTES:
-        raise InvalidArguments(f"key has {size} bytes; at most {MAX_KEY_BYTES} are stored (hash a longer one)")
+        raise InvalidArguments(f"key has {size} bytes, more than {MAX_KEY_BYTES}; use a hash of it instead")
     return value

@@ -128,8 +128,7 @@ class TaskOptions(JobOptions):
         return dict(zip(OPTIONS, _values(self), strict=True))
 
 
-# The options of a task that no job stores: how a worker runs its jobs.
-RUNNING = tuple(each.name for each in dataclasses.fields(TaskOptions) if each.name not in OPTIONS)
+RUNNING = tuple(each.name for each in dataclasses.fields(TaskOptions) if each.name not in OPTIONS)  # for workers only
 
 
 # --- what programs give
@@ -171,10 +170,7 @@ def task_options(**given: Any) -> TaskOptions:
             raise InvalidArguments(f"{flag} must be True or False, not {own[flag]!r}")
     memory = own.get("memory_mb")
     if memory is not None and (not isinstance(memory, int) or memory < 16 or own.get("runs_in") != "process"):
-        raise InvalidArguments(
-            "memory_mb must be a whole number from 16, on a task with runs_in='process';"
-            f" not {memory!r} with runs_in={own.get('runs_in')!r}"
-        )
+        raise InvalidArguments(f"memory_mb={memory!r} must be a whole number from 16, on a task with runs_in='process'")
     if own.get("request") is not None:
         own["request"] = checked_request(own["request"])
     own["rules"] = _checked_rules({} if own.get("rules") is None else own["rules"])
@@ -270,7 +266,7 @@ def of_follow_up(found: Any) -> dict[str, Any]:
     """The options of a follow-up, by field, from the JSON object that a job carries, which has the task's name and the
     options. Raises if anything is wrong: if the follow-up could not be inserted, the job before it could not end."""
     if not isinstance(found, dict):
-        raise InvalidArguments(f"a follow-up is stored as an object, not as {found!r:.100}")
+        raise InvalidArguments(f"the stored form of a follow-up must be an object, not {found!r:.100}")
     check.task_name(found.get("task"), "the task of a follow-up")
     return from_json({name: value for name, value in found.items() if name not in ("task", "bare")}, FOLLOW_UP_OPTIONS)
 
@@ -284,7 +280,7 @@ def _stored(option: Option, value: Any) -> Any:
         return checked_backoff(value).to_json()
     if option.kind == "time":
         if not isinstance(value, str):
-            raise InvalidArguments(f"{option.name} must be a time as text, not {value!r:.100}")
+            raise InvalidArguments(f"{option.name} must be an ISO time as text, not {value!r:.100}")
         return option.check(datetime.fromisoformat(value), option.name)
     if option.kind == "int" and isinstance(value, float) and value.is_integer():
         value = int(value)  # SQL and other languages write 3.0

@@ -89,7 +89,7 @@ def exponential(base: float | timedelta = 10, cap: float | timedelta = DAY, fact
 def _positive(value: float | timedelta, what: str) -> float:
     number = seconds(value, what)
     if number <= 0:
-        raise InvalidArguments(f"{what} needs a delay greater than zero")
+        raise InvalidArguments(f"{what} needs a delay greater than zero, not {value!r}")
     return number
 
 

@@ -2,8 +2,7 @@
 
 A rule is about one or more subjects: a queue, a task, a source, a schedule, or the whole system (the empty subject).
 Its condition must hold for a while before the alert fires (`hold`, written `for` in the config), and be gone for a
-while before the alert is resolved (`resolve_after`), so that a number hovering around its limit causes one alert
-instead of many.
+while before the alert is resolved (`resolve_after`): a number hovering around its limit causes one alert, not many.
 
 One process at a time holds the lease and evaluates the rules. The lease's token fences its writes, so a process that
 was frozen with an old snapshot changes nothing. A message is stored in the same transaction as the change it reports:
@@ -158,7 +157,7 @@ def _decisions(
         for subject in {*seen, *(subject for name, subject in before if name == rule.name)}:
             key = (rule.name, subject)
             decided[key] = decide(rule, subject, before.get(key), seen.get(subject), now)
-    for key, alert in before.items():  # rules that are no longer in the config
+    for key, alert in before.items():  # end alerts whose rule is gone from the config
         if key not in decided:
             decided[key] = Decision(None, "alert.resolved" if alert.fired_at is not None else None)
     return decided

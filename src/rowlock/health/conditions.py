@@ -82,14 +82,14 @@ def conditions(found: Snapshot) -> list[Condition]:
 
 
 def counted(found: Snapshot) -> dict[str, int]:
-    """The number of conditions of each kind, even if it is 0."""
+    """The number of conditions of each kind, even if it is 0, without the kinds that need a rule's limit."""
     number = Counter(one.kind for one in conditions(found))
     return {name: number[name] for name, kind in CONDITIONS.items() if not kind.needs_limit}
 
 
 def see(rule: AlertRule, found: Snapshot) -> dict[str, Condition]:
     """The conditions that exceed the limit of a rule, by subject: the worst MOST_SUBJECTS."""
-    seen = [one for one in _LOOKS[rule.when](rule, found) if not rule.only or one.name in rule.only]
+    seen = [one for one in _CHECKS[rule.when](rule, found) if not rule.only or one.name in rule.only]
     return {one.name: one for one in sorted(seen, key=lambda one: -one.value)[:MOST_SUBJECTS]}
 
 
@@ -120,7 +120,7 @@ def _queued(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
         if queue.ready > rule.above:
             verb = "is" if queue.ready == 1 else "are"
             text = f"{_counted(queue.ready, 'job')} {verb} ready in queue {queue.name!r}, more than {rule.above:g}"
-            remedy = _hindrance(queue.name, found) or "more workers are needed"
+            remedy = _blocker(queue.name, found) or "more workers are needed"
             yield Condition("long_queue", queue.name, queue.ready, f"{text}; {remedy}")
 
 
@@ -130,13 +130,13 @@ def _oldest(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
         age = queue.oldest_ready_seconds or 0.0
         if age > rule.above:
             what = f"the oldest ready job of queue {queue.name!r} has waited for {spell(age)}"
-            hindrance = _hindrance(queue.name, found)
-            text = f"{what}, longer than {spell(rule.above)}{f'; {hindrance}' if hindrance else ''}"
+            blocker = _blocker(queue.name, found)
+            text = f"{what}, longer than {spell(rule.above)}{f'; {blocker}' if blocker else ''}"
             do = f"see why: rowlock jobs list --queue {queue.name} --state queued, and rowlock jobs explain ID"
             yield Condition("behind", queue.name, age, text, do)
 
 
-def _hindrance(queue: str, found: Snapshot) -> str | None:
+def _blocker(queue: str, found: Snapshot) -> str | None:
     """Why more workers would not start the ready jobs of a queue."""
     if queue in found.paused:
         return f"the queue is paused; to resume: rowlock queues resume {queue}"
@@ -266,7 +266,7 @@ def _counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-_LOOKS: dict[str, Callable[[AlertRule, Snapshot], Iterable[Condition]]] = {
+_CHECKS: dict[str, Callable[[AlertRule, Snapshot], Iterable[Condition]]] = {
     "running_seconds": _running,
     "queued": _queued,
     "oldest_seconds": _oldest,

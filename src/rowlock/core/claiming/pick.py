@@ -41,7 +41,7 @@ def deal(
     """Choose up to `n` of the found jobs, in the order in which they start. `order` has the sources in the order of
     their turns, with PLAIN for plain jobs; `room` and `class_room` are how many jobs of each source and class may
     start; `asked` is how many jobs the claim read at each position at most. A position that returned that many may have
-    more, so if its source is still open, no job of a worse priority is chosen."""
+    more, so if its source may start another, no job of a worse priority is chosen."""
     levels: dict[int, dict[str, list[Found]]] = defaultdict(lambda: defaultdict(list))
     counts: dict[Position, int] = defaultdict(int)
     for job in found:
@@ -52,13 +52,13 @@ def deal(
         waiting = {source: sorted(jobs, key=_age, reverse=True) for source, jobs in levels[priority].items()}
         turns = [source for source in order if source in waiting]
         while turns and len(picks) < n:
-            turns = [source for source in turns if _one(source, waiting[source], left, class_left, picks, n)]
+            turns = [source for source in turns if _pick_oldest(source, waiting[source], left, class_left, picks, n)]
         cut = [
             position.source
             for position, count in counts.items()
             if position.priority == priority and count >= asked.get(position, UNLIMITED)
         ]
-        if len(picks) >= n or any(_open(source, left, class_left) for source in cut):
+        if len(picks) >= n or any(_may_start(source, left, class_left) for source in cut):
             break
     return picks
 
@@ -77,15 +77,15 @@ def in_turn(jobs: Sequence[Claimed], order: Sequence[str]) -> list[Claimed]:
     return dealt
 
 
-def _open(source: str, left: Mapping[str, int], class_left: Mapping[str, int]) -> bool:
+def _may_start(source: str, left: Mapping[str, int], class_left: Mapping[str, int]) -> bool:
     return left.get(source, UNLIMITED) > 0 and class_left.get(class_of(source), UNLIMITED) > 0
 
 
-def _one(
+def _pick_oldest(
     source: str, waiting: list[Found], left: dict[str, int], class_left: dict[str, int], picks: list[Found], n: int
 ) -> bool:
     """Choose the oldest job of a source if the source may start one more; returns whether it may have another turn."""
-    if not waiting or len(picks) >= n or not _open(source, left, class_left):
+    if not waiting or len(picks) >= n or not _may_start(source, left, class_left):
         return False
     picks.append(waiting.pop())
     left[source] = left.get(source, UNLIMITED) - 1

@@ -63,7 +63,7 @@ class Plan:
     _in_process_at: float = -math.inf  # when in-process tasks were last claimed for
     _promote_at: float = -math.inf
     _promoted: float = -math.inf
-    _due_again: bool = True  # a job may have become due soon: promote without waiting for `_promote_at`
+    _due_again: bool = True  # there may be new delayed jobs: promote without waiting for `_promote_at`
     _full_since: float | None = None
     # (until when, priority): there were no plain jobs up to this priority, so claims leave them out until then
     _no_plain: tuple[float, int] = (-math.inf, MAX_PRIORITY)
@@ -141,11 +141,10 @@ class Plan:
     def _next_claim(self, slots: Fill, room: int, now: float) -> Action | None:
         """The next claim or look. Jobs with a source come first if any are known, because they may have a better
         priority; otherwise last, so that plain jobs don't wait for a look. The looks of a long survey alternate with
-        claims of plain jobs, except while a source is open or the first survey may still find one: a claim of plain
-        jobs takes every priority, and would start jobs before those of a source with a better one. A claim with sources
-        keeps the order of both."""
+        claims of plain jobs, except while a source is open or, in the first survey, might be: these claims take every
+        priority, and could overtake a source with a better one. A claim with sources serves both in their order."""
         free = min(slots.free - slots.waiting, self.settings.claim_batch_size)
-        alternates = self.sources.surveying and not self.sources.begins and not self.sources.has_open(now)
+        alternates = self.sources.surveying and not self.sources.awaits_first_survey and not self.sources.has_open(now)
         sourced_first = self.sources.waiting and not (alternates and self._looked_last)
         if sourced_first and (action := self._next_sourced(free, now)) is not None:
             self._looked_last = isinstance(action, Look)
@@ -192,8 +191,7 @@ class Plan:
         return ClaimSourced(parts, chosen.order, plain, chosen.rest, now)
 
     def _plain_up_to(self, rest: int, now: float) -> list[Range]:
-        """The ranges in which to ask for plain jobs: down to the priority `rest`, because sources that the claim leaves
-        out come before plain jobs of a worse one."""
+        """The ranges in which to ask for plain jobs: none worse than `rest`, the best priority of a source left out."""
         until, none_up_to = self._no_plain
         if now < until and rest <= none_up_to:
             return []

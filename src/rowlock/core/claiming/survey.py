@@ -266,7 +266,7 @@ class SeenSources:
         return self._survey.looks > 0
 
     @property
-    def begins(self) -> bool:
+    def awaits_first_survey(self) -> bool:
         """Whether to wait for the first survey, before whose end no source is known to be open."""
         return not self.surveyed and self._survey.seconds < FIRST_SECONDS
 

@@ -100,7 +100,7 @@ def _seconds(given: Mapping[str, Any], key: str, default: float, least: float = 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise InvalidArguments(f"above must be a number from 0, not {value!r}")
+        raise InvalidArguments(f"above must be a number of at least 0, not {value!r}")
     return float(value)
 
 

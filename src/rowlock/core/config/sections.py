@@ -128,7 +128,7 @@ class JwtSettings(Section):
         if getattr(self, needed) is None or getattr(self, other) is not None:
             raise ValueError(f"{self.algorithm} needs {needed}, and {other} must not be set")
         if self.secret is not None and len(self.secret.encode()) < 32:
-            raise ValueError("secret must have 32 bytes or more")
+            raise ValueError("secret must have at least 32 bytes")
         return self
 
 

@@ -2,15 +2,14 @@
 
 A cron rule describes times on the wall clock, but a tick is an instant. The two differ where a zone changes its offset:
 
-- A rule with fixed hours fires when the wall clock first reaches its time or jumps over it. A time in the gap in spring
-  fires once, at the end of the gap, and several times in one gap fire once together. A time that comes twice in autumn
-  fires at its first pass.
+- A rule with fixed hours fires when the wall clock first reaches its time or jumps over it: once at the end of the gap
+  in spring, even for several times in the gap, and at the first pass of a time that comes twice in autumn.
 - A rule for every hour (`*`, `0-23`) or every n-th (`*/n`) fires whenever the wall clock shows its time: both passes.
 
 cronsim parses the rules, matches their days and puts them into words, but this module computes the ticks. cronsim 2.8
-returns to the first pass of an hour if it starts within the second; it loses ticks in spring and repeats them in autumn
-for `*/30 2 * * *` and all rules with seconds; it loses ticks around Lord Howe's half hour; and it can only step from
-one tick to the next.
+returns to the first pass of an hour if it starts within the second pass; it loses ticks in spring and repeats them in
+autumn for `*/30 2 * * *` and all rules with seconds; it loses ticks around Lord Howe's half hour; and it can only step
+from one tick to the next.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ def parse_rule(text: str, zone: str = "UTC", *, seconds: bool = False) -> Rule:
     if words.LIKE_A_MOMENT.match(tidy):
         return Rule("once", f"at {(EPOCH + _instant(tidy, zone) * SECOND).isoformat()}", zone)
     parts = (words.macro(tidy) if tidy.startswith("@") else tidy).upper().split()
-    words.check_cron(tidy, parts, seconds, _dated)
+    words.check_cron(tidy, parts, seconds, _build_cron)
     rule = Rule("cron", " ".join(parts), zone)
     _timeline(rule)
     return rule
@@ -141,7 +140,7 @@ class _Cron:
         """The first tick from one second to another, forward (1) or backward (-1)."""
         low, high = (at, end)[::step]
         if not self.real_time:
-            first, last = (_reached(self.zone, low - 1) + 1, _reached(self.zone, high))[::step]
+            first, last = (_latest_wall_time(self.zone, low - 1) + 1, _latest_wall_time(self.zone, high))[::step]
             wall = self.search(first, last, step)
             return None if wall is None else _first_pass(self.zone, wall)
         for start, stop, offset in _spans(self.zone, low, high, step):
@@ -154,7 +153,7 @@ class _Cron:
         """The first matching time on the wall clock, from one to another."""
         day, second = divmod(wall, DAY)
         at = second // 3600 * step, second // 60 % 60 * step, second % 60 * step
-        digits = _first(self.clock[step], at) if self.day(day, day, step) == day else None
+        digits = _first_not_before(self.clock[step], at) if self.day(day, day, step) == day else None
         if digits is None:
             later = self.day(day + step, end // DAY, step)
             if later is None:
@@ -176,7 +175,7 @@ class _Cron:
         return None
 
 
-def _dated(text: str, zone: str = "UTC") -> _Cron:
+def _build_cron(text: str, zone: str = "UTC") -> _Cron:
     """Build a cron rule whose fields are valid; refuses a rule that no date matches."""
     try:
         sim = CronSim(text, datetime(2000, 1, 1))
@@ -198,23 +197,23 @@ def _timeline(rule: Rule) -> _Once | _Every | _Cron:
         return _Once(_instant(text, rule.zone))
     if rule.kind == "every":
         return _Every(words.interval(text))
-    words.check_cron(text, text.split(), True, _dated)
-    return _dated(text, rule.zone)
+    words.check_cron(text, text.split(), True, _build_cron)
+    return _build_cron(text, rule.zone)
 
 
-def _first(clock: tuple[tuple[int, ...], ...], at: tuple[int, ...]) -> tuple[int, ...] | None:
+def _first_not_before(clock: tuple[tuple[int, ...], ...], at: tuple[int, ...]) -> tuple[int, ...] | None:
     """The first allowed (hour, minute, second) that is not before `at`; None if there is none."""
     values, rest = clock[0], clock[1:]
     here = bisect_left(values, at[0])
     if here < len(values) and values[here] == at[0]:
-        tail = _first(rest, at[1:]) if rest else ()
+        tail = _first_not_before(rest, at[1:]) if rest else ()
         if tail is not None:
             return at[0], *tail
         here += 1
     return (values[here], *(others[0] for others in rest)) if here < len(values) else None
 
 
-def _reached(zone: str, at: int) -> int:
+def _latest_wall_time(zone: str, at: int) -> int:
     """The latest time that the wall clock has shown before or at an instant."""
     return max(min(end - 1, at) + offset for _, end, offset in _spans(zone, at - REACH, at))
 
@@ -235,8 +234,7 @@ def _spans(zone: str, since: int, until: int, step: int = 1) -> Iterator[Span]:
 
 @lru_cache(maxsize=8_192)
 def _chunk(zone: str, index: int) -> tuple[Span, ...]:
-    """zoneinfo doesn't list a zone's changes, so compare each day with the next: since 1970, no zone has changed twice
-    within a week."""
+    """zoneinfo doesn't list a zone's changes, so look at each day. Since 1970 no zone has changed twice in a week."""
     info = ZoneInfo(zone)
 
     def offset(at: int) -> int:

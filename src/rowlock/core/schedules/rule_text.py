@@ -101,22 +101,22 @@ FIELDS = (Field("second", 0, 59), Field("minute", 0, 59), Field("hour", 0, 23), 
 def check_cron(text: str, parts: list[str], seconds: bool, check_dates: Callable[[str], object]) -> None:
     """Refuse an invalid cron rule: name the wrong field and suggest the nearest valid rule. `check_dates` raises Never
     for a rule that no date matches; it is called for the suggestion, not for the rule itself."""
-    fault, nearest = _mend(parts)
+    fault, nearest = _correct(parts)
     if len(parts) == 6 and not seconds:
         fault = "has 6 fields, but a rule that begins with seconds needs the option seconds"
-        nearest = _mend(parts[1:])[1]
+        nearest = _correct(parts[1:])[1]
     elif len(parts) not in (5, 6):
         fault = f"has {len(parts)} field{'s' * (len(parts) > 1)}; "
         fault += "cron has 5: minute, hour, day-of-month, month, day-of-week" if len(parts) > 2 else FORMS
         name = f"@{text.lower()}"
-        nearest = _mend([*parts, "*"])[1] if len(parts) == 4 else name if name in MACROS else ""
+        nearest = _correct([*parts, "*"])[1] if len(parts) == 4 else name if name in MACROS else ""
     if fault:
-        nearest = _with_a_date(nearest, check_dates)
+        nearest = _usable(nearest, check_dates)
         raise refused(text, fault + (f"; nearest: {nearest!r}" if nearest else ""))
 
 
 class Never(InvalidArguments):
-    """A rule that no date fits; `nearest` is the rule with a day-of-month that does."""
+    """No date matches a rule; `nearest` is the rule with a day-of-month that some date matches."""
 
     def __init__(self, text: str, why: str, day: str) -> None:
         parts = text.split()
@@ -124,8 +124,8 @@ class Never(InvalidArguments):
         super().__init__(str(refused(text, f"never fires: {why}; nearest: {self.nearest!r}")))
 
 
-def _with_a_date(mended: str, check_dates: Callable[[str], object]) -> str:
-    """The suggested rule, or the nearest one that fires: a suggestion must not be refused when it is used."""
+def _usable(mended: str, check_dates: Callable[[str], object]) -> str:
+    """The suggested rule, or the nearest one that fires: following a suggestion must not lead to another error."""
     try:
         if mended and not mended.startswith("@"):
             check_dates(mended)
@@ -134,7 +134,7 @@ def _with_a_date(mended: str, check_dates: Callable[[str], object]) -> str:
     return mended
 
 
-def _mend(parts: list[str]) -> tuple[str, str]:
+def _correct(parts: list[str]) -> tuple[str, str]:
     """The first fault of a rule ("" if none), and the rule with all faults corrected ("" if that cannot be guessed)."""
     faults: list[str] = []
     mended: list[str] = []
@@ -169,7 +169,7 @@ def _fault(field: Field, item: str) -> tuple[str, str]:
         return f"only {allowed} are allowed", again if why else "-".join(near)
     numbers = [field.value(value) or 0 for value in values] if base != "*" else [field.low]
     if numbers[-1] < numbers[0]:
-        return "the range runs backwards", _around(field, *numbers)
+        return "the range runs backwards", _split_wrapped(field, *numbers)
     if slash and not (step.isdigit() and int(step)):
         return "a step is a number from 1 on", base
     if slash and len(values) == 2 and numbers[0] == numbers[1]:  # cronsim would continue to the end of the field
@@ -179,7 +179,7 @@ def _fault(field: Field, item: str) -> tuple[str, str]:
     return "", ""
 
 
-def _around(field: Field, first: int, last: int) -> str:
+def _split_wrapped(field: Field, first: int, last: int) -> str:
     """Split a range that wraps around (22-3) into two."""
     if field is DAY_OF_WEEK and last == 0:
         return f"{first}-7"

@@ -142,7 +142,7 @@ def life(given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
     """The moments at which a schedule's ticks start and end."""
     start, end = _edge(given.get("start"), "start"), _edge(given.get("end"), "end")
     if start is not None and end is not None and end < start:
-        raise InvalidArguments(f"end {end.isoformat()} is before start {start.isoformat()}: it would never fire")
+        raise InvalidArguments(f"end {end.isoformat()} is before start {start.isoformat()}, so it never fires")
     return start, end
 
 
@@ -155,7 +155,9 @@ def _edge(value: Any, what: str) -> datetime | None:
     except ValueError:
         moment = None
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise InvalidArguments(f"{what} must be a time with its zone, as 2026-03-01T09:00:00+01:00, not {value!r:.60}")
+        raise InvalidArguments(
+            f"{what} must be a time with its zone, like 2026-03-01T09:00:00+01:00, not {value!r:.60}"
+        )
     return check.moment(moment, what)
 
 

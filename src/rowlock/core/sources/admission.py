@@ -37,8 +37,7 @@ def level(rate: float, burst: int | None, tokens: float | None, elapsed: float |
 
 
 def standing(enabled: bool, opened: bool, paused: bool) -> str:
-    """The status of a source, as shown to people: `open` (jobs may start), `paused`, `disabled`, `broken` or
-    `half-open`."""
+    """The status shown for a source: `open` (jobs may start), `paused`, `disabled`, `broken` or `half-open`."""
     if not enabled:
         return "disabled"
     if opened:

@@ -25,7 +25,7 @@ def parse_rate(text: str) -> float:
         raise InvalidArguments(f"a rate must be greater than zero, not {text!r}; to stop a source, pause it")
     if per_minute > HIGHEST_RATE:
         most = f"a rate must be at most {HIGHEST_RATE:,.0f}/min"
-        raise InvalidArguments(f"{most}, not {text[:50]!r}; to lift it, leave it out")
+        raise InvalidArguments(f"{most}, not {text[:50]!r}; for no limit, leave it out")
     return per_minute
 
 
