@@ -124,7 +124,7 @@ async def test_a_claim_can_make_an_operator() -> None:
         ({"algorithm": "RS256"}, "needs jwks"),
         ({"algorithm": "HS256", "secret": "short"}, "32 bytes"),
         ({"algorithm": "none"}, "HS256"),
-        ({"algorithm": "RS256", "jwks": "x", "secret": SECRET}, "no secret"),
+        ({"algorithm": "RS256", "jwks": "x", "secret": SECRET}, "secret must not be set"),
     ],
 )
 def test_settings_that_would_let_everybody_in_are_refused(given: dict[str, str], message: str) -> None:

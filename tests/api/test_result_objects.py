@@ -322,7 +322,7 @@ def test_a_job_with_one_young_object_is_left_alone(memory: ResultObjects, monkey
         ({"results.url": "s3://films/x?key=x"}, "must be s3://bucket"),
         ({"results.url": "gs://films"}, "must be s3://bucket"),
         ({"results.signed_urls": True}, "needs results.url"),
-        ({"results.url": "s3://films", "results.endpoint": "127.0.0.1:9000"}, "must be such as https://"),
+        ({"results.url": "s3://films", "results.endpoint": "127.0.0.1:9000"}, "must be a URL like https://"),
         ({"results.url": "s3://films", "results.signed_seconds": 0}, "greater than or equal to 1"),
     ],
 )

@@ -83,9 +83,9 @@ def test_a_careless_worker_is_told_what_it_does_wrong(
     code = play(worker, redis_server, tmp_path, monkeypatch)
     found = {one["name"]: " ".join(one["mistakes"]) for one in json.loads(capsys.readouterr().out)}
     assert code == 1
-    assert "no message on job.progress" in found["a request is done"]
-    assert "checksum is" in found["a request is done"]
-    assert "was changed" in found["the same request again does not change the output"]
-    assert "was changed" in found["an output that exists is not overwritten"]
-    assert "not FAILED" in found["an input that is missing is a failure with a code"]
-    assert "attempt 2" in found["the attempt is sent back"]
+    assert "no message on job.progress" in found["a request succeeds"]
+    assert "checksum is" in found["a request succeeds"]
+    assert "was changed" in found["a repeated request does not change the output"]
+    assert "was changed" in found["an existing output is not overwritten"]
+    assert "not FAILED" in found["a missing input is a failure with a code"]
+    assert "attempt 2" in found["the answers return the attempt"]

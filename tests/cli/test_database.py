@@ -253,7 +253,7 @@ def test_stats_alert_when_too_many_jobs_wait(here: Inside) -> None:
     assert "alert: 11 jobs are ready in queue 'default', more than 10; more workers are needed" in told.stderr
     here.run("queues", "pause", "default")
     told = here.run("stats", "--max-queued", "10", code=1)
-    assert "more than 10; the queue is paused; to go on: rowlock queues resume default" in told.stderr
+    assert "more than 10; the queue is paused; to resume: rowlock queues resume default" in told.stderr
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

@@ -87,7 +87,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"end": "9999-12-31T23:59-05:00"}, "end must be in the years from 1970 to 2199, not 9999-12-31T23:59:00-05:00"),
     ({"end": "0001-01-01T00:00+14:00"}, "end must be in the years from 1970 to 2199"),
     ({"end": "2200-01-01T00:00Z"}, "end must be in the years from 1970 to 2199"),
-    ({"start": "soon"}, "start must be a time with its zone, as 2026-03-01T09:00:00+01:00, not 'soon'"),
+    ({"start": "soon"}, "start must be a time with its zone, like 2026-03-01T09:00:00+01:00, not 'soon'"),
     ({"start": "2026-03-01T09:00"}, "start must be a time with its zone"),
     ({"start": datetime(2026, 3, 1)}, "start must be a time with its zone"),
     ({"start": "2030-01-02T00:00Z", "end": "2030-01-01T00:00Z"}, "is before start"),

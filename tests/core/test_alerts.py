@@ -78,10 +78,10 @@ def test_a_wrong_rule_is_refused_with_its_name_and_line(rule: str, said: str) ->
 @each(
     "lines, said",
     [
-        ("rules: [1]", "must be a mapping of rules"),
+        ("rules: [1]", "must map names to rules"),
         ("webhook_url: ftp://x", "must be an http or https URL"),
         ("webhook_url: https://hooks.example/T0PSECRET", "must be set where webhook_url is"),
-        ("webhook_secret: whsec_short", "base64 of 24 bytes"),
+        ("webhook_secret: whsec_short", "24 bytes in base64"),
         ("webhook_secret: " + "A" * 32, "must be whsec_"),
         ("check_seconds: 0", "greater than 0"),
         ("chek_seconds: 5", "did you mean alerts.check_seconds"),
@@ -170,7 +170,7 @@ def test_the_text_of_an_alert_about_one_or_more_jobs_is_a_sentence(
 
 MANY = {"q": 11}
 SIX = tuple(f"api:{n}" for n in range(6))
-RESUME = "the queue is paused; to go on: rowlock queues resume q"
+RESUME = "the queue is paused; to resume: rowlock queues resume q"
 
 
 @each(

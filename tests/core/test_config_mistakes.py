@@ -23,7 +23,7 @@ from support.rigs.config import load, mistake
         ("sweep_seconds", "5 minutes", "5m"),
         ("shutdown_timeout_seconds", -1, "greater than or equal to 0"),
         ("processes", 0, "greater than or equal to 1"),
-        ("queues", [], "one name or more"),
+        ("queues", [], "at least one name"),
         ("queues", ["a", ""], "none of them empty"),
         ("queues", ["a", "a"], "same name twice"),
         ("queues", [1], "valid string"),

@@ -1118,14 +1118,14 @@ CROSS JOIN rowlock.tokens t
 WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > coalesce($2, statement_timestamp()), TRUE)
   AND (SELECT p.revoked_at FROM rowlock.tokens p WHERE p.id = t.made_from) IS NULL;
 
--- hear (now, lease, told[0], told[1], told[2], told[3], told[4])
+-- hear (now, lease, reported[0], reported[1], reported[2], reported[3], reported[4])
 UPDATE rowlock.jobs_live
 SET started_at = CASE WHEN published = 'unread' THEN coalesce($1, statement_timestamp()) ELSE started_at END,
     published = 'read', locked_by = 'redis-read', heartbeat_at = coalesce($1, statement_timestamp()), lease_expires_at = (coalesce($1, statement_timestamp()) + ($2) * interval '1 second'),
-    progress = greatest(coalesce(rowlock.jobs_live.progress, 0), told.progress),
-    phase = told.phase, message = told.message, updated_at = coalesce($1, statement_timestamp())
-FROM unnest($3::text[]::uuid[], $4::text[]::uuid[], $5::integer[], $6::text[], $7::text[]) AS told(id, token, progress, phase, message)
-WHERE rowlock.jobs_live.id = told.id AND lease_token = told.token AND state = 'running'
+    progress = greatest(coalesce(rowlock.jobs_live.progress, 0), reported.progress),
+    phase = reported.phase, message = reported.message, updated_at = coalesce($1, statement_timestamp())
+FROM unnest($3::text[]::uuid[], $4::text[]::uuid[], $5::integer[], $6::text[], $7::text[]) AS reported(id, token, progress, phase, message)
+WHERE rowlock.jobs_live.id = reported.id AND lease_token = reported.token AND state = 'running'
   AND published IS NOT NULL
 RETURNING CAST(rowlock.jobs_live.id AS text) AS id;
 

@@ -1084,14 +1084,14 @@ CROSS JOIN rowlock_tokens t
 WHERE t.id = asked.id AND t.revoked_at IS NULL AND coalesce(t.expires_at > ?2, TRUE)
   AND (SELECT p.revoked_at FROM rowlock_tokens p WHERE p.id = t.made_from) IS NULL;
 
--- hear (now, lease, told)
+-- hear (now, lease, reported)
 UPDATE rowlock_jobs_live
 SET started_at = CASE WHEN published = 'unread' THEN ?1 ELSE started_at END,
     published = 'read', locked_by = 'redis-read', heartbeat_at = ?1, lease_expires_at = (?1 + (?2)),
-    progress = max(coalesce(rowlock_jobs_live.progress, 0), told.progress),
-    phase = told.phase, message = told.message, updated_at = ?1
-FROM (SELECT value ->> 0 AS id, value ->> 1 AS token, value ->> 2 AS progress, value ->> 3 AS phase, value ->> 4 AS message FROM json_each(?3)) AS told
-WHERE rowlock_jobs_live.id = told.id AND lease_token = told.token AND +state = 'running'
+    progress = max(coalesce(rowlock_jobs_live.progress, 0), reported.progress),
+    phase = reported.phase, message = reported.message, updated_at = ?1
+FROM (SELECT value ->> 0 AS id, value ->> 1 AS token, value ->> 2 AS progress, value ->> 3 AS phase, value ->> 4 AS message FROM json_each(?3)) AS reported
+WHERE rowlock_jobs_live.id = reported.id AND lease_token = reported.token AND +state = 'running'
   AND published IS NOT NULL
 RETURNING CAST(rowlock_jobs_live.id AS text) AS id;
 

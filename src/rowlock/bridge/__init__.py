@@ -1,1 +1,1 @@
-"""Redis Streams: publishes jobs to workers in other languages, and writes down what they report."""
+"""Redis Streams: publishes jobs to workers in other languages, and stores what they report."""

@@ -1,7 +1,7 @@
 """The bridge between the database and Redis: opens its parts, runs their loops, and stops them.
 
-Any number of bridges may run and share the work. Each one sweeps and tidies as a worker does: a job whose worker
-stopped reporting is published again.
+Any number of bridges may run and share the work. Each sweeps and tidies as a worker does, so a job whose worker stops
+reporting is published again.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ class Bridge:
         if not self._tasks:
             raise ConfigError("no task of this app has runs_on='redis': there is nothing to publish")
         queues = {*app.settings.worker.queues, *(task.options.queue for task in self._tasks.values())}
-        # A worker claims no more than it can run soon; a bridge, what may wait in the stream.
+        # A worker claims only as many jobs as it can run soon, a bridge as many as may wait in the stream.
         most = min(CLAIM_BATCH, app.settings.redis.unread)
         self._worker = change_worker(app.settings.worker, {"queues": sorted(queues), "claim_batch_size": most})
         self.streams = Streams(app.settings.redis, self.id)
-        self.in_touch_since = boottime()  # since when every heartbeat of this bridge has reached the database
+        self.in_touch_since = boottime()  # all heartbeats since then have reached the database
         self._samples: Samples = {}
 
     # --- start
 
     async def start(self) -> None:
-        """Open everything, then begin to publish and to listen. Redis may be unreachable at first, but a user or
+        """Open everything, then start publishing and listening. Redis may be unreachable at first, but a user or
         password that it refuses raises ConfigError."""
         self._store = store = await self.app.store()
         self._make_parts(store)
-        async with AsyncExitStack() as exits:  # a start that fails half-way leaves nothing behind
+        async with AsyncExitStack() as exits:  # a failed start leaves nothing behind
             exits.push_async_callback(self.streams.close)
             try:
                 await self.streams.make_groups()
@@ -119,7 +119,7 @@ class Bridge:
         self._loops.start("sign of life", self._beat)
         self._loops.start("trim", self._trim)
         self._loops.start("cancel", self._cancel)
-        # What every worker does beside its jobs: perhaps no worker of this app runs.
+        # The upkeep that every worker does: perhaps no worker of this app is running.
         self.sweeper.start(self._loops)
         results = ResultTidy(self._store, self.app.results, abandoned_seconds=10 * self._worker.lease_seconds)
         self._loops.start("results", results.round)
@@ -135,7 +135,7 @@ class Bridge:
         await self._loops.join()
 
     def _stored(self, ended: Sequence[Claimed], number: int) -> None:
-        """Reports were stored: more requests may be published, and the sources of ended jobs have room."""
+        """After reports are stored: more requests may be published, and the sources of ended jobs have room."""
         self.publisher.answered(ended, number)
         for source in {job.source for job in ended if job.source is not None}:
             self._claimer.freed(source)
@@ -161,7 +161,7 @@ class Bridge:
         return self._worker.heartbeat_seconds
 
     async def _cancel(self) -> float:
-        """Carry out cancels that only set the flag on the job: workers behind Redis don't see that flag."""
+        """Carry out cancels that only set the job's flag, which workers behind Redis don't see."""
         if asked := await self._store.run(outbox.cancel_asked(BATCH)):
             await bulk.cancel_each(self._store, asked, self.app.keep)
         return CANCEL_SECONDS
@@ -177,7 +177,7 @@ class Bridge:
         return max(TRIM_SECONDS, 20 * (time.monotonic() - began))
 
     async def _measure(self) -> float:
-        """Read the numbers of the streams every few seconds, so that a scrape doesn't wait for Redis."""
+        """Count the streams' entries every few seconds, so that a scrape doesn't wait for Redis."""
         try:
             self._samples = stats.samples(await stats.numbers(self.app, self.streams))
         except TROUBLE:
@@ -194,8 +194,8 @@ class Bridge:
         self._claimer.close()
         await self._loops.finish("claim", timeout=ROUND_SECONDS)
         for name, finish in (("publish", self.publisher.finish), ("listen", self.listener.finish)):
-            # The loop ends before the last round: two rounds at once would send the same requests, and one of them
-            # would forget requests that the other has not sent.
+            # End the loop before the last round: two rounds at once would send the same requests, and one of them would
+            # forget requests that the other has not sent.
             await self._loops.finish(name, timeout=ROUND_SECONDS)
             with suppress(*TROUBLE, StoreError):
                 async with asyncio.timeout(ROUND_SECONDS):

@@ -1,4 +1,4 @@
-"""Dead letters: messages that the bridge refused, as entries of job.deadletter, and what operators do with them."""
+"""Dead letters: refused messages, which the bridge adds to job.deadletter, and what operators do with them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from rowlock.store.engine.operation import Operation
 from rowlock.store.read import job_rows
 
 LETTER_BYTES = 64 * 1024  # of one letter
-LETTER_REST = 4 * 1024  # of its fields beside `message`
+LETTER_REST = 4 * 1024  # of its fields other than `message`
 NAME_BYTES = 200  # of a field's name
 CONTRACT = {b"jobId", b"attempt", b"progress", b"phase", b"message", b"status", b"resultUri", b"checksum", b"errorCode"}
-PAGE = 100  # letters of one reply: all of them together are kept (replies.py)
+PAGE = 100  # letters in one reply, few enough for its limits (replies.py)
 
 
 # --- written
 
 
 def letter_job(fields: Fields) -> str | None:
-    """The id of the job that a refused message names; None if it names none."""
+    """The id of the job that a refused message names, if any."""
     return valid_id(fields.get(b"jobId", b"")[:100].decode("utf-8", "replace"))
 
 
@@ -43,12 +43,12 @@ def dead_letter(
     letter = {"stream": stream, "entry": entry, "reason": reason, "text": clean(text, 1024)}
     letter |= {"jobId": job_id} if job_id else {}
     letter |= {"type": clean(task, NAME_BYTES)} if task else {}
-    return letter | {"size": str(message_size(fields)), "message": _shown(fields, LETTER_BYTES - LETTER_REST)}
+    return letter | {"size": str(message_size(fields)), "message": _message_text(fields, LETTER_BYTES - LETTER_REST)}
 
 
-def _shown(fields: Fields, room: int) -> str:
-    """The fields as JSON text of at most `room` bytes. Short fields are kept whole; long ones are cut, and if there are
-    too many fields, some are left out, but short ones of the contract only after all others."""
+def _message_text(fields: Fields, room: int) -> str:
+    """The fields as JSON text of at most `room` bytes. Short fields are kept whole and long ones are cut. If there are
+    too many, some are left out, short fields of the contract last."""
     kept: dict[bytes, tuple[str, str]] = {}
 
     def order(field: tuple[bytes, bytes]) -> tuple[bool, bool, int]:
@@ -66,7 +66,7 @@ def _shown(fields: Fields, room: int) -> str:
 
 
 def _readable(data: bytes, room: int) -> str:
-    """Bytes as text that takes at most `room` bytes as JSON."""
+    """The bytes as text, cut to at most `room` bytes of JSON."""
     text = data[:room].decode("utf-8", "backslashreplace")
     while (size := _json_bytes(text)) > room:
         text = text[: min(len(text) - 1, len(text) * room // size)]
@@ -90,13 +90,13 @@ class Letter:
     text: str
     stream: str
     job_id: str | None
-    type: str | None  # the task of the job, if there is such a job
-    size: int | None  # bytes of the message, of which `message` may be a part; None: not written by a bridge
+    type: str | None  # the task of the job, if that exists
+    size: int | None  # bytes of the whole message, which `message` may show cut; None: not written by a bridge
     message: dict[str, Any]
 
 
 async def letters(app: Client, n: int, newest: str = "+") -> list[Letter]:
-    """Up to `n` dead letters, newest first, from this one on."""
+    """Up to `n` dead letters, newest first, starting with the entry `newest`."""
     found: list[Letter] = []
     async with opened_streams(app.settings.redis) as streams:
         while len(found) < n:
@@ -129,30 +129,30 @@ def _letter(entry: str, fields: dict[bytes, bytes]) -> Letter:
 
 
 async def drop(app: Client, found: Letter, actor: Actor) -> None:
-    """Delete a dead letter. The letter is in Redis and the audit in the database, so no transaction has both: the
-    audit is committed first. A failure in between leaves a letter that is still listed and can be dropped again."""
+    """Delete a dead letter. The letter is in Redis and the audit log in the database, so they can't share a
+    transaction. The audit entry is committed first: after a failure in between, the letter can be dropped again."""
     await app.perform(_audited("drop", found, actor))
     await _delete(app, found)
 
 
 async def republish(app: Client, found: Letter, actor: Actor) -> None:
-    """Publish the job of a dead letter again, as a new attempt with the old jobId, and delete the letter. The job's
-    change and the audit are one transaction, and the letter is deleted after it: a failure in between leaves a letter
+    """Publish the job of a dead letter again, as a new attempt with the old jobId, and delete the letter. The job and
+    the audit log change in one transaction, and the letter is deleted after it: a failure in between leaves a letter
     that can be republished or dropped again."""
     if found.job_id is None:
-        raise NotAllowed(f"dead letter {found.id} names no job ({found.reason}), so no job can be published again")
+        raise NotAllowed(f"dead letter {found.id} names no job ({found.reason}), so there is nothing to publish again")
     job = await app.perform(job_rows.get(found.job_id))
     if job is None:
         raise NotAllowed(f"dead letter {found.id} names job {found.job_id}, but there is no such job")
     if job.task not in app.registry.elsewhere():
-        raise NotAllowed(f"job {job.id} is of task {job.task!r}, which has no runs_on='redis' in this app")
+        raise NotAllowed(f"task {job.task!r} of job {job.id} does not have runs_on='redis' in this app")
     if job.state is State.SUCCEEDED:
         raise NotAllowed(f"job {job.id} has succeeded and is not run again")
     async with app.transaction() as transaction:
         if job.final:
             await app.retry(job.id)
         else:
-            await transaction.run(outbox.give_up(job.id, app.keep))  # a queued job is published in any case
+            await transaction.run(outbox.give_up(job.id, app.keep))  # a queued job is published anyway
         await transaction.run(_audited("republish", found, actor))
     await _delete(app, found)
 

@@ -1,13 +1,12 @@
-"""The listener: reads progress and results from Redis, has them stored, and then acknowledges them.
+"""The listener: reads progress and results from Redis, stores them, and then acknowledges them.
 
 Nothing is acknowledged before it is committed. If a bridge dies in between, another bridge reads the entries again; the
 fence makes the repeated writes harmless. While the database is unavailable, nothing is read, acknowledged or made a
 dead letter.
 
-A message that bridges die of must not kill every bridge that reads it. But bridges die of other causes as well, and
-then everything that they had read is delivered again. So the number of deliveries only makes a message suspect. A
-suspect is handled alone, and Redis counts how many bridges began that and died before its end. Only these deaths make
-it a dead letter.
+A message that crashes a bridge must not crash one bridge after another. But bridges die of other causes as well, and
+then everything that they had read is delivered again, so many deliveries only make a message suspect. A suspect is
+handled alone, and Redis counts the bridges that die meanwhile. Only these deaths make it a dead letter.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from rowlock.store.upkeep import bad_rows
 
 log = logging.getLogger("rowlock.bridge")
 
-BATCH = 1000  # as the settler of a worker
-MOST_DELIVERIES = 5  # of a message that was never acknowledged, before it is handled alone
+BATCH = 1000  # equal to that of a worker's settler
+MOST_DELIVERIES = 5  # of an unacknowledged message, before it is handled alone
 MOST_DEATHS = 3  # of bridges that handled a message alone
 BEGINNING = {PROGRESS: "0", RESULTS: "0"}
-LONGEST_SECONDS = 3600.0  # of one round: after that others may take over, for this one may hang
-NOT_THE_MESSAGE = (*bad_rows.OUTAGE, *TROUBLE)  # errors that no message is to blame for
+LONGEST_SECONDS = 3600.0  # of one round: it may hang, so after that time other bridges may take over
+NOT_THE_MESSAGE = (*bad_rows.OUTAGE, *TROUBLE)  # errors that aren't the fault of a message
 
 
 class ReportListener:
@@ -45,13 +44,13 @@ class ReportListener:
         self._store, self._streams, self._outage = store, streams, redis_outage(streams)
         self._writer = ReportWriter(app, store, stored)
         self._takeover_seconds = app.settings.redis.takeover_seconds
-        # First read entries that an error left unacknowledged: how far, by stream; None when all are read.
-        self._again: Mapping[str, str] | None = BEGINNING
-        self._ahead: asyncio.Task[list[StreamEntry]] | None = None  # a read that was begun while a batch is written
+        # Entries that an error left unacknowledged are read first: the last id read, by stream; None once all are read.
+        self._reread_after: Mapping[str, str] | None = BEGINNING
+        self._ahead: asyncio.Task[list[StreamEntry]] | None = None  # the next read, started while a batch is written
         self._reads_ahead = True
-        self._count = BATCH  # entries to ask for; fewer while messages are so large that a reply had to be cut
+        self._count = BATCH  # entries to ask for; fewer while messages are so large that a reply was cut
         self._take_over_at = self._began = time.monotonic()
-        self._in_hand: Sequence[StreamEntry] = ()  # what this round is about
+        self._in_hand: Sequence[StreamEntry] = ()  # the entries of this round
 
     async def round(self) -> float:
         """Read and write once. Returns the delay before the next round."""
@@ -65,10 +64,10 @@ class ReportListener:
             await self._start_over()
             if not missing_group(error):
                 return redis_failed(self._outage, "the listener", error)
-            log.warning("the consumer group %s is gone from Redis and is made again", "rowlock")
+            log.warning("the consumer group %s is missing from Redis; creating it again", "rowlock")
             with suppress(*TROUBLE):  # the next read fails and reports it
                 await self._streams.make_groups()
-            return random.uniform(0.1, 0.3)  # not at once: if Redis loses it again, this must not become a busy loop
+            return random.uniform(0.1, 0.3)  # not 0: if Redis loses the group again, this must not become a busy loop
         except BaseException:
             await self._start_over()
             raise
@@ -77,14 +76,14 @@ class ReportListener:
         return 0.0
 
     async def finish(self) -> None:
-        """Store what was read ahead, so that no other bridge has to take it over. No round may be under way."""
+        """Store the entries that were read ahead, so that no other bridge must take them over. Call between rounds."""
         self._reads_ahead = False
         if self._ahead is not None:
             await self.round()
 
     async def _start_over(self) -> None:
-        """Read again everything that is not acknowledged. That includes what was read ahead: its order must be kept."""
-        self._again = BEGINNING
+        """Read all unacknowledged entries again, including those that were read ahead, to keep their order."""
+        self._reread_after = BEGINNING
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             ahead.cancel()
@@ -95,7 +94,7 @@ class ReportListener:
     async def _read(self) -> list[StreamEntry]:
         entries = await self._next_entries()
         if self._streams.cut:
-            self._streams.cut, self._again = False, self._again or BEGINNING
+            self._streams.cut, self._reread_after = False, self._reread_after or BEGINNING
             self._count = max(1, len(entries) // 2)
         else:
             self._count = min(BATCH, 2 * self._count)
@@ -105,11 +104,11 @@ class ReportListener:
         if self._ahead is not None:
             ahead, self._ahead = self._ahead, None
             return await ahead
-        if self._again is not None:
-            if entries := await self._streams.read(self._count, self._again):
-                self._again = {**self._again, **{entry.stream: entry.id for entry in entries}}
+        if self._reread_after is not None:
+            if entries := await self._streams.read(self._count, self._reread_after):
+                self._reread_after = {**self._reread_after, **{entry.stream: entry.id for entry in entries}}
                 return entries
-            self._again = None
+            self._reread_after = None
         if time.monotonic() >= self._take_over_at:
             if entries := await self._take_over():
                 return entries
@@ -117,7 +116,7 @@ class ReportListener:
         return await self._streams.read(self._count)
 
     async def _take_over(self) -> list[StreamEntry]:
-        """Take over entries of bridges that died. Entries that were delivered often are handled here, each alone."""
+        """Take over entries of bridges that died. Entries that were often delivered are handled here, each alone."""
         taken: list[StreamEntry] = []
         for name in (PROGRESS, RESULTS):
             found = await self._streams.take_over(name, self._takeover_seconds, self._count)
@@ -133,11 +132,11 @@ class ReportListener:
         return taken
 
     async def keep(self) -> float:
-        """Let Redis know that this bridge is still working on what it has read: a file may take long to check, and
-        other bridges take over what stays untouched. Returns the delay before the next time.
+        """Tell Redis that this bridge is still working on the entries that it has read, or other bridges would take
+        them over: checking a file may take long. Returns the delay before the next call.
 
-        Redis may believe that this bridge has read more, because the reply to a read may have been lost. Another bridge
-        takes such entries over."""
+        If the reply to a read was lost, Redis counts more entries as read by this bridge than it has. Those are not
+        kept, so another bridge takes them over."""
         entries, ahead = [*self._in_hand], self._ahead
         if ahead is not None and ahead.done() and not ahead.cancelled() and ahead.exception() is None:
             entries += ahead.result()
@@ -149,11 +148,11 @@ class ReportListener:
     # --- store
 
     async def _handle(self, entries: Sequence[StreamEntry]) -> None:
-        """Store a batch and acknowledge it; while it is full, the next one is read meanwhile. If the database refuses
-        it, store each entry alone to find the bad one."""
+        """Store a batch and acknowledge it; if the batch is full, read the next one meanwhile. If the database refuses
+        the batch, store each entry alone to find the bad one."""
         take_over = time.monotonic() >= self._take_over_at
-        if self._reads_ahead and len(entries) >= BATCH and not (self._again is not None or take_over):
-            # More entries wait. After a smaller batch nothing is read ahead: it would be a batch of a few entries.
+        if self._reads_ahead and len(entries) >= BATCH and not (self._reread_after is not None or take_over):
+            # More entries are waiting. After a smaller batch, reading ahead would return only a few.
             self._ahead = asyncio.get_running_loop().create_task(self._streams.read(BATCH))
         try:
             await self._done(await self._writer.write(entries))
@@ -166,7 +165,7 @@ class ReportListener:
             await self._done(await self._write_one(entry))
 
     async def _handle_alone(self, entry: StreamEntry) -> None:
-        """Handle an entry that was delivered often, so that it is known whether the bridge dies of this one."""
+        """Handle an entry that was often delivered, to find out whether it is the one that crashes bridges."""
         if await self._streams.begin_alone(entry) > MOST_DEATHS:
             await self._done([Judged(entry, await self._deadly(entry))])
             await self._streams.end_alone(entry)
@@ -178,13 +177,13 @@ class ReportListener:
         await self._done(judged)
 
     async def _deadly(self, entry: StreamEntry) -> Verdict:
-        """The verdict on an entry that bridges die of: a dead letter, or late if its job has ended, as it then has
-        nothing new to report. Of the message only the job's id is read."""
+        """The verdict on an entry that crashes bridges: a dead letter, or late if its job has ended, because then it
+        has nothing new to report. Reads nothing of the message but the job's id."""
         if (job_id := letter_job(entry.fields)) is not None:
             job = (await self._store.run(known_jobs([job_id]))).get(job_id)
             if isinstance(job, JobStatus) and job.state in FINAL:
                 return Ignored(LATE)
-        return Refused("NEVER_DONE", "bridge after bridge died while it handled this message alone")
+        return Refused("NEVER_DONE", f"{MOST_DEATHS} bridges died while handling only this message")
 
     async def _write_one(self, entry: StreamEntry) -> list[Judged]:
         """Store one entry; a dead letter if the database refuses it."""
@@ -196,8 +195,8 @@ class ReportListener:
             return [Judged(entry, Refused("CANNOT_BE_STORED", f"{type(error).__name__}: {error}"))]
 
     async def _done(self, judged: Sequence[Judged]) -> None:
-        """Acknowledge entries whose effect is committed, and write refused ones to the stream of dead letters. Entries
-        whose file could not be read stay unacknowledged: this bridge or another takes them over after a while."""
+        """Acknowledge entries whose effect is committed, and add refused ones to the stream of dead letters. Entries
+        whose file could not be read stay unacknowledged, until this bridge or another takes them over."""
         if unchecked := [one for _, one in judged if isinstance(one, Unchecked)]:
             text = "%d results wait for files that cannot be read (%s); trying again after %g s"
             log.warning(text, len(unchecked), unchecked[0].error, self._takeover_seconds)
@@ -217,6 +216,6 @@ class ReportListener:
         counts += Counter(dead_letters=len(letters))
         unwritten = await self._streams.acknowledge([entry for entry, _ in judged], letters, counts)
         if unwritten.waiting:
-            log.warning("Redis has no memory for %d dead letters, which are tried again later", len(unwritten.waiting))
+            log.warning("Redis has no memory for %d dead letters; trying again later", len(unwritten.waiting))
         for letter in unwritten.lost:
             log.error("Redis has no memory for a dead letter; its message was deleted: %s", dict(letter))

@@ -1,6 +1,6 @@
 """The messages on the streams: builds requests, and parses progress and results. Without I/O.
 
-The formats are fixed by docs/reference/worker-contract.md, so that workers can be written in any language.
+docs/reference/worker-contract.md defines the formats, so that workers can be written in any language.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Fields = Mapping[bytes, bytes]
 
 
 class BadMessage(Exception):
-    """A message that breaks the contract. `reason` is a code such as BAD_FIELD; the text explains it."""
+    """A message breaks the contract. `reason` is a code such as BAD_FIELD; the text explains it."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -38,7 +38,7 @@ class BadMessage(Exception):
 
 
 class ProgressMessage(NamedTuple):
-    """A worker reports that it has begun, or its progress."""
+    """A worker's report that it has started, or of its progress."""
 
     job_id: str
     attempt: int | None
@@ -64,7 +64,7 @@ Message = ProgressMessage | ResultMessage
 
 
 def request(job: Claimed, created_at: datetime, output_path: str | None, wanted: Request | None) -> dict[str, str]:
-    """The fields of a job's request. `attempt` is sent from the second attempt on: the worker sends it back."""
+    """The fields of a job's request. From the second attempt on they include `attempt`, which the worker returns."""
     args: dict[str, Any] = json.loads(job.args)
     fields = {"jobId": job.id, "jobType": job.task}
     values: dict[str, Any] = {
@@ -101,16 +101,16 @@ def request(job: Claimed, created_at: datetime, output_path: str | None, wanted:
 
 def progress(fields: Fields) -> ProgressMessage:
     text = _texts(fields)
-    job_id, attempt = _about(text)
+    job_id, attempt = _job_and_attempt(text)
     given = text.get("progress", "")
     if not re.fullmatch(r"\d{1,3}", given, re.ASCII) or int(given) > 100:
         raise BadMessage("BAD_FIELD", f"progress must be a whole number from 0 to 100, not {given!r:.50}")
-    return ProgressMessage(job_id, attempt, int(given), _short(text, "phase"), _short(text, "message"))
+    return ProgressMessage(job_id, attempt, int(given), _clean_field(text, "phase"), _clean_field(text, "message"))
 
 
 def result(fields: Fields) -> ResultMessage:
     text = _texts(fields)
-    job_id, attempt = _about(text)
+    job_id, attempt = _job_and_attempt(text)
     status = text.get("status", "")
     if status not in STATUSES:
         raise BadMessage("BAD_FIELD", f"status must be one of {', '.join(STATUSES)}, not {status!r:.50}")
@@ -120,13 +120,13 @@ def result(fields: Fields) -> ResultMessage:
         status,  # type: ignore[arg-type]
         text.get("resultUri"),
         text.get("checksum"),
-        _short(text, "errorCode", CODE_BYTES),
+        _clean_field(text, "errorCode", CODE_BYTES),
         clean(text["errorMessage"]) if "errorMessage" in text else None,
     )
 
 
 def checksum(text: str) -> str | None:
-    """A SHA-256 in the form that is stored (`sha256:` and lower-case hex); None if the text isn't one."""
+    """A SHA-256 in stored form (`sha256:` and lower-case hex); None if the text isn't one."""
     found = CHECKSUM.fullmatch(text.strip())
     return None if found is None else f"sha256:{found[1].lower()}"
 
@@ -140,11 +140,11 @@ def _texts(fields: Fields) -> dict[str, str]:
         text = {name.decode(): value.decode() for name, value in fields.items()}
     except UnicodeDecodeError:
         raise BadMessage("NOT_TEXT", "the message is not UTF-8") from None
-    # Redis has no null: clients send an empty field, or the word null.
+    # Redis has no null, so clients send an empty field or the word null.
     return {name: value for name, value in text.items() if value not in ("", "null")}
 
 
-def _about(text: dict[str, str]) -> tuple[str, int | None]:
+def _job_and_attempt(text: dict[str, str]) -> tuple[str, int | None]:
     given = text.get("jobId")
     if given is None:
         raise BadMessage("BAD_JOB_ID", "the message has no jobId")
@@ -159,10 +159,10 @@ def _about(text: dict[str, str]) -> tuple[str, int | None]:
     return job_id, int(attempt)
 
 
-def _short(text: dict[str, str], name: str, most: int = TEXT_BYTES) -> str | None:
+def _clean_field(text: dict[str, str], name: str, most: int = TEXT_BYTES) -> str | None:
     return clean(text[name], most) if name in text else None
 
 
 def message_size(fields: Fields) -> int:
-    """The bytes of a message: its fields with their names."""
+    """The size of a message in bytes: its fields with their names."""
     return sum(size_of(name) + size_of(value) for name, value in fields.items())

@@ -1,7 +1,7 @@
-"""What goes out to Redis: requests for jobs, and word that a job was cancelled.
+"""The outbox: messages to Redis, which are requests for jobs and notices of cancelled jobs.
 
-A row is written in the transaction that makes it true. A request's row stays until the job's worker has answered, so
-that a request that Redis has lost can be sent again.
+A row is written in the same transaction as the claim or cancel that it announces. A request's row stays until the job's
+worker answers, so that the request can be sent again if Redis loses it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Outgoing(NamedTuple):
 
 
 class Unsent(NamedTuple):
-    """A row whose time has come to be sent by anybody."""
+    """An overdue row, which any bridge may send."""
 
     id: int
     kind: str  # request or cancel
@@ -39,22 +39,22 @@ class Unsent(NamedTuple):
 
 
 class Quiet(NamedTuple):
-    """A request that was sent and not answered."""
+    """A request that was sent but not answered."""
 
     id: int
     job_id: str
     token: str
     entry: str
     age: float
-    waits: bool  # False: its job has ended or has another attempt, and the row is left over
+    waits: bool  # False: the row is obsolete, because its job has ended or has a newer attempt
 
 
 @operation(single=True, hot=True)
 def publish(
     token: str, ranges: Sequence[Range], n: int, patience: float, created: dict[str, datetime]
 ) -> Steps[list[Claimed]]:
-    """Claim up to `n` ready plain jobs for the stream, and write their requests. `created` gets the moment
-    at which each was created, where the engine returns it in the same statement; else `still_wanted` does."""
+    """Claim up to `n` ready plain jobs for the stream, and add their requests. If the engine returns creation times in
+    the same statement, adds them to `created`; otherwise `still_wanted` reads them."""
     if n > 0 and ranges and (yield from dialect()).moves_in_one_statement:
         given = {"worker": UNREAD, "token": token, "lane": ranges, "n": n, "lease": WHILE_UNREAD, "patience": patience}
         rows = yield Call("publish", **given)
@@ -69,7 +69,7 @@ def publish(
 def publish_sourced(
     token: str, sightings: Sequence[Sighting], order: Sequence[str], plain: Sequence[Range], n: int, patience: float
 ) -> Steps[ClaimResult]:
-    """Claim up to `n` ready jobs of these sources, and plain ones in their turn, and write their requests."""
+    """Claim up to `n` ready jobs of these sources, with plain jobs in their turn, and add their requests."""
     result = yield from sourced_claim.claim_sourced(UNREAD, token, sightings, order, plain, n, WHILE_UNREAD).start()
     yield from _add(result.jobs, patience)
     return result
@@ -84,7 +84,7 @@ def _add(claimed: Sequence[Claimed], patience: float) -> Steps[None]:
 
 @operation(read=True)
 def still_wanted(claimed: Sequence[Claimed]) -> Steps[list[Outgoing]]:
-    """These claimed jobs as they are to be published, without those that have been cancelled since."""
+    """The claimed jobs to publish, without those that have been cancelled since the claim."""
     rows = yield Call("outbox_wanted", asked=[(job.id, job.token) for job in claimed])
     created = {row.id: moment(row.created_at) for row in rows}
     return [Outgoing(job, created[job.id]) for job in claimed if job.id in created]
@@ -92,7 +92,7 @@ def still_wanted(claimed: Sequence[Claimed]) -> Steps[list[Outgoing]]:
 
 @operation(read=True)
 def read(asked: Set[tuple[str, str]]) -> Steps[list[Outgoing]]:
-    """The jobs (id, token) that are still to be published, in the order of their claim."""
+    """Those of the jobs (id, token) that should still be published, in claim order."""
     rows = yield Call("remote_jobs", asked=[(job_id,) for job_id in sorted({job_id for job_id, _ in asked})])
     claimed = [job for job in map(Claimed._make, rows) if (job.id, job.token) in asked]
     return (yield from still_wanted(sorted(claimed, key=lambda job: (job.priority, job.id))).start())
@@ -100,14 +100,14 @@ def read(asked: Set[tuple[str, str]]) -> Steps[list[Outgoing]]:
 
 @operation()
 def take(n: int, patience: float) -> Steps[list[Unsent]]:
-    """Up to `n` rows that nobody has sent in time; for `patience` seconds they are the caller's."""
+    """Take up to `n` rows that were not sent in time; for `patience` seconds, only the caller may send them."""
     rows = yield Call("outbox_take", n=n, patience=patience)
     return sorted(record(Unsent, row) for row in rows)
 
 
 @operation(single=True, repeatable=True)
 def mark_sent(sent: Sequence[tuple[str, str, str]]) -> Steps[None]:
-    """These requests (job, token, entry) are in the stream."""
+    """Note that these requests (job, token, entry) are in the stream."""
     yield Call("outbox_sent", sent=sent)
 
 
@@ -118,27 +118,27 @@ def remove(ids: Sequence[int]) -> Steps[None]:
 
 @operation(read=True)
 def overdue(seconds: float, n: int) -> Steps[int]:
-    """How many messages have been waiting for more than `seconds`, up to `n`. While a bridge runs, none should."""
+    """How many messages are overdue by more than `seconds`, up to `n`. While a bridge runs, there should be none."""
     return int((yield Call("outbox_overdue", ago=-seconds, n=n))[0].number)
 
 
 @operation(read=True)
 def unread() -> Steps[int]:
-    """How many requests were published and not answered."""
+    """How many published requests are unanswered."""
     (row,) = yield Call("outbox_unread")
     return int(row.number)
 
 
 @operation(read=True)
 def quiet(after: int, n: int, seconds: float) -> Steps[list[Quiet]]:
-    """Requests that were sent more than `seconds` ago and not answered, after a row's id."""
+    """Up to `n` unanswered requests that were sent more than `seconds` ago, after the row with the id `after`."""
     return [record(Quiet, row) for row in (yield Call("outbox_quiet", id=after, n=n, ago=-seconds))]
 
 
 @operation()
 def give_up(job_id: str, keep: Keep) -> Steps[None]:
-    """End the attempt of a job that a worker behind Redis has or can get, if there is one, as released, so that it is
-    published anew."""
+    """Release the attempt of a job that waits in the stream or runs behind Redis, if it has one, so that the job is
+    published again."""
     rows = yield Call("remote_jobs", asked=[(job_id,)])
     for job in map(Claimed._make, rows):
         transition = decide(job, Released(0.0, "published again by an operator", "stopped"), 0.0)
@@ -149,7 +149,7 @@ def give_up(job_id: str, keep: Keep) -> Steps[None]:
 
 @operation(read=True)
 def cancel_asked(n: int) -> Steps[list[str]]:
-    """Jobs behind Redis whose cancel was asked for by somebody who left it to their worker."""
+    """Jobs behind Redis for which only the flag requests a cancel, which their workers don't see."""
     return [row.id for row in (yield Call("remote_cancels", n=n))]
 
 

@@ -1,18 +1,17 @@
--- Messages that the bridge sends to Redis, in the order of bridge/outbox.py.
+-- Messages from the bridge to Redis, in the order of bridge/outbox.py.
 
 -- name: outbox_add
--- Add requests for jobs that this transaction has just claimed. Until :patience seconds have passed, only the bridge
--- that claimed them sends them.
+-- Add requests for jobs that this transaction has just claimed. For :patience seconds, only the bridge that claimed the
+-- jobs sends them.
 INSERT INTO {t}outbox (kind, job_id, token, take_at)
 SELECT 'request', picked.id, picked.token, {after(:patience)}
 FROM {rows:picked(id uuid, token uuid)};
 
 -- name: publish [postgres]
--- Claim as `claim` does, write the requests, and start the batches of what was claimed, in one statement: as three in a
--- transaction they cost five round trips.
+-- Claim as `claim` does, add the requests, and start the batches of the claimed jobs, in one statement: as three
+-- statements in a transaction, this would cost five round trips.
 WITH {part:picking}, claimed AS (
-    -- `ready` is checked again, because another worker may have claimed the row between this statement's snapshot and
-    -- its lock.
+    -- Check `ready` again: another worker may have claimed the row between this statement's snapshot and its lock.
     UPDATE rowlock.jobs_live j
     SET {part:leased}, locked_at = {now}, started_at = {now}
     WHERE j.id = ANY(ARRAY(SELECT id FROM picked)) AND j.ready
@@ -27,20 +26,20 @@ WITH {part:picking}, claimed AS (
 SELECT {part:claimed}, {time(created_at)} FROM claimed;
 
 -- name: outbox_cancel
--- Add a message to the workers of these jobs that they were cancelled.
+-- Add messages that inform workers that these jobs were cancelled.
 INSERT INTO {t}outbox (kind, job_id, take_at)
 SELECT 'cancel', asked.id, {now} FROM {rows:asked(id uuid)};
 
 -- name: outbox_wanted
--- When these jobs were created, if they are still unread under these leases.
+-- The creation times of those of these jobs that are still unread under these leases.
 SELECT CAST(j.id AS text) AS id, {time(j.created_at)} AS created_at
 FROM {rows:asked(job_id uuid, token uuid)}
 CROSS JOIN {t}jobs_live j
 WHERE j.id = asked.job_id AND j.lease_token = asked.token AND j.state = 'running' AND {part:unread};
 
 -- name: outbox_take
--- Take over messages that were not sent in time, oldest first: their bridge has died, or Redis was away. No other
--- bridge takes them for :patience seconds.
+-- Take over messages that were not sent in time, oldest first: their bridge has died, or Redis was unreachable. For
+-- :patience seconds, no other bridge takes them.
 UPDATE {t}outbox SET take_at = {after(:patience)}
 WHERE id IN (
     SELECT id FROM {t}outbox
@@ -51,9 +50,9 @@ WHERE id IN (
 RETURNING id, kind, CAST(job_id AS text) AS job_id, CAST(token AS text) AS token;
 
 -- name: outbox_sent [postgres]
--- Mark requests as sent, each with its entry id in the stream. The commit does not wait for the disk: if a crash of the
--- server loses the mark, the request is sent once more, as after a crash of the bridge; and with a busy disk the wait
--- was longer than the statement.
+-- Mark requests as sent, each with its entry id in the stream. The commit doesn't wait for the disk, because on a busy
+-- one that took longer than the statement. If the server crashes and loses the mark, the request is sent once more, as
+-- after a crash of the bridge.
 WITH marked AS (
     UPDATE rowlock.outbox SET sent_at = {now}, entry = sent.entry
     FROM {rows:sent(job_id uuid, token uuid, entry text)}
@@ -68,25 +67,25 @@ FROM {rows:sent(job_id uuid, token uuid, entry text)}
 WHERE rowlock_outbox.job_id = sent.job_id AND rowlock_outbox.token = sent.token;
 
 -- name: outbox_remove
--- Delete rows that are no longer needed, by id.
+-- Delete rows by id.
 DELETE FROM {t}outbox WHERE id {among(SELECT CAST(gone.id AS bigint) FROM {rows:gone(id text)})};
 
 -- name: outbox_heard
--- Delete requests that a worker has answered.
+-- Delete the requests of jobs from which a worker has reported.
 DELETE FROM {t}outbox
 WHERE kind = 'request' AND job_id {in:heard(job_id uuid)};
 
 -- name: outbox_overdue
--- How many messages have been due for more than -:ago seconds and are not sent, up to :n.
+-- How many unsent messages have been due for more than -:ago seconds, up to :n.
 SELECT count(*) AS number FROM (
     SELECT 1 FROM {t}outbox WHERE sent_at IS NULL AND take_at < {after(:ago)} ORDER BY take_at LIMIT :n) overdue;
 
 -- name: outbox_unread
--- How many requests were published and not answered.
+-- How many published requests are unanswered.
 SELECT count(*) AS number FROM {t}outbox WHERE kind = 'request';
 
 -- name: outbox_quiet
--- Requests that were sent more than -:ago seconds ago and not answered, after :id; with the seconds since then.
+-- Unanswered requests that were sent more than -:ago seconds ago, after row :id, with the seconds since then.
 SELECT o.id, CAST(o.job_id AS text) AS job_id, CAST(o.token AS text) AS token, o.entry,
        -{seconds_until(o.sent_at)} AS age,
        (SELECT 1 FROM {t}jobs_live j
@@ -97,6 +96,6 @@ ORDER BY o.id
 LIMIT :n;
 
 -- name: outbox_again
--- Have these messages sent again.
+-- Make these messages unsent, so that they are sent again.
 UPDATE {t}outbox SET sent_at = NULL, entry = NULL, take_at = {now}
 WHERE id {among(SELECT CAST(again.id AS bigint) FROM {rows:again(id text)})};

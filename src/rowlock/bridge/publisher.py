@@ -1,8 +1,8 @@
 """The publisher: claims jobs that may start now, as a worker does, and appends their requests to job.requests.
 
-One transaction claims the job and writes a row to the outbox; then the request is appended to the stream; then the row
-is marked as sent, unless an answer has removed it by then. If a bridge dies in between, another one sends the unmarked
-row: a request reaches the stream at least once. Requests that were sent and will get no answer are sent again.
+One transaction claims the job and adds a row to the outbox. Then the publisher appends the request to the stream and
+marks the row as sent, unless an answer has removed it by then. If the bridge dies in between, another one sends the
+unmarked row: a request reaches the stream at least once. Requests that were sent but won't be answered are repeated.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ log = logging.getLogger("rowlock.bridge")
 
 BATCH = 1000
 MARK_SECONDS = 1.0  # after a request was sent
-FRESH_SECONDS = 1.0  # after a claim; then a job may have been cancelled, and is looked up before it is published
-IDLE_SECONDS = 1.0  # between looks for unsent rows that other bridges left
+FRESH_SECONDS = 1.0  # after a claim: older jobs are looked up before publishing, because they may be cancelled
+IDLE_SECONDS = 1.0  # between looks for unsent rows of other bridges
 COUNT_SECONDS = 0.2
-QUIET_SECONDS = 2.0  # after this long without an answer, a sent request is looked up in the stream
+QUIET_SECONDS = 2.0  # without an answer, before a sent request is looked up in the stream
 
 
 class Publisher:
-    """Publishes claimed jobs. To the claimer it has a slot for each request that may be unread."""
+    """Publishes claimed jobs. For the claimer, it has one slot for each request that may be unread."""
 
     def __init__(self, app: Client, store: Store, streams: Streams) -> None:
         self._app, self._store, self._streams, self.outage = app, store, streams, redis_outage(streams)
         self._settings = app.settings.redis
         self.unread = 0
         self.arrived = asyncio.Event()
-        # The request and the name of the result file, by task.
+        # Each task's request, and the name of its result file.
         requests = {name: task.options.request for name, task in app.registry.elsewhere().items()}
         self._wanted = {name: (wanted, output_name(wanted or REPLAYS)) for name, wanted in requests.items()}
-        self._fresh: list[Claimed] = []  # claimed by this bridge and not yet in the stream
+        self._fresh: list[Claimed] = []  # claimed by this bridge, but not yet in the stream
         self._fresh_since = 0.0  # when the oldest of them was claimed
-        self._created: dict[str, datetime] = {}  # when they were created, if the claim returned it
-        self._sent: dict[str, tuple[str, str]] = {}  # in the stream and not yet marked: token and entry of each job
+        self._created: dict[str, datetime] = {}  # creation times of fresh jobs, if the claim returned them
+        self._sent: dict[str, tuple[str, str]] = {}  # in the stream, but not yet marked: job -> token and entry
         self._mark_at = 0.0
         self._look_at = 0.0
-        self._quiet_after = 0  # the row after which the next look for requests without an answer begins
+        self._quiet_after = 0  # the row after which the next look for unanswered requests starts
 
     # --- what the claimer uses
 
@@ -75,7 +75,7 @@ class Publisher:
         return max(0, self._settings.unread - self.unread)
 
     def start(self, claimed: list[Claimed], sent: float) -> None:
-        """Accept claimed jobs, whose outbox rows are committed: `round` sends them."""
+        """Accept claimed jobs whose outbox rows are committed; `round` sends them."""
         self.unread += len(claimed)
         if not self._fresh:
             self._fresh_since = time.monotonic()
@@ -85,7 +85,7 @@ class Publisher:
     # --- sending
 
     async def round(self) -> float:
-        """Send what this bridge has claimed, then unsent rows of others. Returns the delay before the next round."""
+        """Send this bridge's jobs, then unsent rows of other bridges. Returns the delay before the next round."""
         try:
             while self._fresh:
                 await self._send_fresh()
@@ -103,7 +103,7 @@ class Publisher:
         return max(0.0, next_at - time.monotonic())
 
     async def finish(self) -> None:
-        """A last round, with all marks, so that no other bridge sends anything again. No round may be under way."""
+        """Run a last round and mark everything, so that no other bridge repeats it. No round may be under way."""
         await self.round()
         await self._mark()
 
@@ -119,7 +119,7 @@ class Publisher:
             self._created.pop(job.id, None)
 
     async def _send_left(self) -> bool:
-        """Send rows that no bridge has sent in time; returns whether there may be more."""
+        """Send rows that their bridges have not sent in time; returns whether there may be more."""
         left = await self._store.run(outbox.take(BATCH, self._settings.takeover_seconds))
         if not left:
             return False
@@ -134,8 +134,8 @@ class Publisher:
         return len(left) == BATCH
 
     async def _send(self, outgoing: Sequence[outbox.Outgoing]) -> None:
-        """Append requests to the stream. If one of them can't be made, send each alone and end the job of the bad one:
-        it must not hold up the others."""
+        """Append requests to the stream. If one of them can't be built, send each alone and end the job of the bad one,
+        so that it doesn't hold up the others."""
         if not outgoing:
             return
         try:
@@ -162,8 +162,8 @@ class Publisher:
             yield request(job, created_at, path, wanted)
 
     async def _refuse(self, job: Claimed, error: Exception) -> None:
-        """End a job that no request can be made for."""
-        why = f"no request for a worker can be made of these arguments: {type(error).__name__}: {error}"
+        """End a job whose request cannot be built."""
+        why = f"cannot build a request from these arguments: {type(error).__name__}: {error}"
         log.warning("Job %s is not published: %s", job.id, why)
         end = Failed("INVALID_ARGUMENTS", clean(why), permanent=True)
         await reports.settle(self._store, [Settlement(job, decide(job, end, 0.0))], [], self._app.keep)
@@ -171,20 +171,20 @@ class Publisher:
             await batches.end_after_commit(self._store, {job.batch_id})
 
     def answered(self, ended: Iterable[Claimed], number: int) -> None:
-        """Reports on so many jobs are stored. Those that ended have no outbox row any more, and need no mark."""
+        """Note that `number` reports are stored. Jobs that ended have no outbox row any more, so they need no mark."""
         self.unread = max(0, self.unread - number)
         for job in ended:
             if (sent := self._sent.get(job.id)) is not None and sent[0] == job.token:
                 del self._sent[job.id]
 
     async def _mark_in_time(self) -> None:
-        """Mark requests as sent, but only after a second: a request that was answered by then needs no mark. If this
-        bridge dies before, they are sent once more."""
+        """Mark requests as sent, but only after a second: requests that are answered by then don't need a mark. If this
+        bridge dies before that, another one repeats them."""
         if self._sent and time.monotonic() >= self._mark_at:
             await self._mark()
 
     async def _mark(self) -> None:
-        """Mark requests as sent. If that fails, they stay in `_sent` and are marked later, not sent again."""
+        """Mark requests as sent. If that fails, they stay in `_sent` to be marked later, and are not sent again."""
         if not self._sent:
             return
         marks = sorted((job_id, token, entry) for job_id, (token, entry) in self._sent.items())
@@ -197,13 +197,13 @@ class Publisher:
     # --- requests without an answer
 
     async def count(self) -> float:
-        """Read from the database how many requests are unanswered, as other bridges publish and listen as well."""
+        """Count the unanswered requests in the database, because other bridges publish and listen as well."""
         self.unread = max(await self._store.run(outbox.unread()), len(self._fresh))
         return COUNT_SECONDS if self.unread else IDLE_SECONDS
 
     async def look_after(self) -> float:
-        """Send requests again that will get no answer: those that Redis has lost, and those that a worker acknowledged
-        without a report. A request that is still waiting to be read is never sent again, however long it waits."""
+        """Repeat requests that won't get an answer, because Redis lost them or a worker acknowledged them without a
+        report. A request that still waits to be read is never repeated, however long it waits."""
         quiet = await self._store.run(outbox.quiet(self._quiet_after, BATCH, QUIET_SECONDS))
         self._quiet_after = quiet[-1].id if len(quiet) == BATCH else 0
         if over := [row.id for row in quiet if not row.waits]:
@@ -214,7 +214,7 @@ class Publisher:
         except TROUBLE as error:
             return redis_failed(self.outage, "the publisher", error)
         if again:
-            log.warning("%d requests are sent again: Redis lost them, or workers did not answer them", len(again))
+            log.warning("sending %d requests again: Redis lost them, or workers did not answer them", len(again))
             await self._store.run(outbox.send_again(again))
             self._look_at = 0.0  # `round` sends them now
             self.arrived.set()
@@ -229,7 +229,7 @@ class Publisher:
             place, silent = place_of(row.entry), row.age > self._settings.lease_seconds
             if not is_there:  # Redis lost it in a restart, or it was trimmed or deleted
                 lost = silent or place > last
-            else:  # silent, read by a group, and pending in none: acknowledged without a report
+            else:  # silent, read by a group and pending in none: acknowledged without a report
                 have_read = [group.name for group in groups if place_of(group.last_delivered) >= place]
                 lost = silent and bool(have_read)
                 lost = lost and not any([await self._streams.pending(REQUESTS, name, row.entry) for name in have_read])

@@ -1,10 +1,10 @@
 """Reads replies of Redis in bounded memory, whatever a stranger has written to a stream.
 
-The parser of redis-py holds a whole reply in memory, several times over. This one discards while it reads: of the long
-strings of one array, such as the fields of an entry, it keeps as many bytes as a message may have, of an array with too
-many elements the first ones, and after BUDGET bytes of one reply nothing more. It leaves a trace of what it discarded:
-`Cut` knows the length, and UNREAD replaces a string that was skipped only because the reply was too large; its entry
-can be read again. A reply with one entry of each stream is never too large, whatever the entries contain.
+The parser of redis-py keeps several copies of a whole reply in memory. This one discards data while it reads. From the
+long strings of one array, such as the fields of an entry, it keeps as many bytes as a message may have; from an array
+with too many elements, the first ones; and after BUDGET bytes of one reply, nothing. It marks what it discards: a `Cut`
+knows its original length, and UNREAD replaces a string that was skipped only because the reply was too large, so that
+its entry can be read again. A reply with one entry of each stream is never too large, whatever the entries contain.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from redis._parsers import BaseParser
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import InvalidResponse
 
-LONGEST = 64 * 1024  # bytes that are kept of one string, and of all strings of one array that are not SHORT
-SHORT = 256  # bytes of a string that is kept in any case: an id, a name
-MOST_ELEMENTS = 20_000  # that are kept of one array; no reply to the bridge needs more
-BUDGET = 16 * 1024 * 1024  # bytes that are kept of one reply
-OVERHEAD = 64  # bytes of memory that a string takes beside its content
-CHUNK_SECONDS = 10.0  # until the next bytes come, not until the reply is whole: a large reply may take longer
+LONGEST = 64 * 1024  # bytes to keep of one string, and of all strings of one array that are longer than SHORT
+SHORT = 256  # a string of up to this many bytes is always kept: an id, a name
+MOST_ELEMENTS = 20_000  # to keep of one array; no reply to the bridge needs more
+BUDGET = 16 * 1024 * 1024  # bytes to keep of one reply
+OVERHEAD = 64  # bytes of memory that a string takes in addition to its content
+CHUNK_SECONDS = 10.0  # until the next bytes arrive; a whole reply may take longer if it is large
 CLOSED = "Connection closed by server."
 
 
 class Cut(bytes):
-    """The beginning of a string, and the number of bytes that it had."""
+    """The beginning of a string, and the string's original size in bytes."""
 
     size: int
 
@@ -41,7 +41,7 @@ UNREAD = Cut.of(b"", 0)
 
 
 def size_of(data: bytes) -> int:
-    """The number of bytes that a string has in Redis."""
+    """The size in bytes of a string in Redis."""
     return data.size if isinstance(data, Cut) else len(data)
 
 
@@ -60,14 +60,14 @@ class BoundedParser(BaseParser):
         self._stream = None
 
     async def can_read(self) -> bool:
-        """Whether there are bytes that nobody asked for, or the server has closed: the pool then connects anew."""
+        """Whether there are unexpected bytes or the server has closed the connection: then the pool reconnects."""
         if self._stream is None:
             raise OSError("the connection is closed")
         waiting: Any = self._stream
         return self._at < len(self._buffer) or bool(waiting._buffer) or self._stream.at_eof()
 
     async def read_response(self, disable_decoding: bool = False) -> Any:
-        """The next reply. An error of Redis is returned, for it may be one reply of a pipeline."""
+        """The next reply. Returns errors of Redis instead of raising them: they may be one reply of a pipeline."""
         self._budget, self._room = BUDGET, LONGEST
         reply = await self._reply()
         self._buffer, self._at = self._buffer[self._at :], 0

@@ -1,6 +1,6 @@
-"""Handles what workers behind Redis report: validates progress and results, checks result files, saves the outcome.
+"""Handles the reports of workers behind Redis: validates progress and results, checks result files, stores outcomes.
 
-Each report is written under the lease of the attempt that it is about, so repeated and late ones change nothing.
+Each report is written under the lease of its attempt, so repeated and late reports change nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rowlock.bridge.rules import (
     LATE,
     STALE,
     Ended,
-    Heard,
     Ignored,
     JobStatus,
+    Progressed,
     Refused,
     Unchecked,
     Verdict,
@@ -47,10 +47,10 @@ from rowlock.store.jobs.settle import Answer, Keep, is_linked, settle_under_fenc
 log = logging.getLogger("rowlock.bridge")
 
 MISMATCH = "CHECKSUM_MISMATCH"
-# Errors of the path or the file itself. All other errors are faults of a disk or network, which may be temporary.
+# Errors of the path or the file. All others are faults of a disk or network, which may be temporary.
 OF_THE_FILE = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.EILSEQ}
-CHECKS = 4  # result files that are checked at the same time
-Stored = Callable[[Sequence[Claimed], int], None]  # called with the jobs that ended, and how many reports were stored
+CHECKS = 4  # result files to check at the same time
+Stored = Callable[[Sequence[Claimed], int], None]  # called with the jobs that ended and the number of stored reports
 ResultFile = tuple[str, str, str, str]  # job id, token, uri, checksum
 
 
@@ -67,10 +67,10 @@ class ReportWriter:
         self._fileless = {name for name, request in requests.items() if output_name(request) is None}
 
     async def write(self, entries: Sequence[StreamEntry]) -> list[Judged]:
-        """Make all changes in the database that these entries call for. Of several results for one job, the first
+        """Make all changes in the database that follow from these entries. Of several results for one job, the first
         counts."""
         judged = await self._judge(entries)
-        heard = await self._write_progress([one for _, one in judged if isinstance(one, Heard)])
+        heard = await self._write_progress([one for _, one in judged if isinstance(one, Progressed)])
         ends: dict[str, Ended] = {}
         for _, one in judged:
             if isinstance(one, Ended):
@@ -78,7 +78,7 @@ class ReportWriter:
         answers = await self._write_ends(ends) if ends else {}
 
         def final(one: Verdict) -> Verdict:
-            if isinstance(one, Heard):
+            if isinstance(one, Progressed):
                 return Ignored(ACCEPTED if one.job.id in heard else STALE)
             if isinstance(one, Ended):
                 answer = answers[one.job.id]
@@ -97,9 +97,9 @@ class ReportWriter:
             for entry, one in parsed
         ]
 
-    async def _write_progress(self, messages: Sequence[Heard]) -> set[str]:
-        """Store progress; returns the jobs whose lease holds. Of several messages about one job, the last is stored,
-        with the largest percentage of all."""
+    async def _write_progress(self, messages: Sequence[Progressed]) -> set[str]:
+        """Store progress; returns the jobs that still have their lease. Of several messages about one job, the last is
+        stored, with the largest percentage of them all."""
         latest: dict[str, tuple[str, str, int, str | None, str | None]] = {}
         for job, message in [(one.job, one.message) for one in messages]:
             most = max(message.progress, latest[job.id][2] if job.id in latest else 0)
@@ -112,8 +112,8 @@ class ReportWriter:
         return heard
 
     async def _write_ends(self, ends: Mapping[str, Ended]) -> dict[str, Ignored | Unchecked]:
-        """Settle the jobs that ended. If a result file is bad, the attempt has failed. If it can't be read right now,
-        only that result waits; the others are stored."""
+        """Settle the jobs that ended. An attempt whose result file is bad has failed. If a file can't be read right
+        now, its result waits, and the others are stored."""
         named = [(one.job.id, one.file, one.checksum) for one in ends.values() if one.file is not None]
         checks = await asyncio.gather(*[self._check(file, reported) for _, file, reported in named])
         found = {job_id: check for (job_id, _, _), check in zip(named, checks, strict=True)}
@@ -133,7 +133,7 @@ class ReportWriter:
         await batches.end_after_commit(self._store, ended)
         for job, t in applied:
             if t.error_code is not None:
-                log.info("An attempt behind Redis is over; job %s is now %s: %s", job.id, t.state, t.error_code)
+                log.info("An attempt behind Redis has ended; job %s is now %s: %s", job.id, t.state, t.error_code)
         unchecked = {job_id: check for job_id, check in found.items() if isinstance(check, Unchecked)}
         return unchecked | {
             job_id: Ignored(ACCEPTED if answer == "applied" else STALE) for job_id, answer in answers.items()
@@ -158,8 +158,8 @@ def _parsed(entry: StreamEntry) -> Message | Refused | Ignored:
 
 
 def check_file(folder: ResultFolder, uri: str, reported: str, most_bytes: int) -> str | Failed:
-    """The file's checksum if it equals the one that the worker reported, else the failure of the attempt. Blocks.
-    Raises OSError if the file can't be read now: the results folder is missing, or its disk has a fault."""
+    """The file's checksum if it equals the reported one, else the failure of the attempt. Blocks. Raises OSError if the
+    file can't be read now, because the results folder is missing or its disk has a fault."""
     wanted = checksum(reported)
     if wanted is None:
         wrong = f"{reported!r:.100} is not a SHA-256 checksum" if reported else "the worker sent no checksum"
@@ -175,7 +175,7 @@ def check_file(folder: ResultFolder, uri: str, reported: str, most_bytes: int) -
     except (OutsideOfFolder, OSError) as error:
         if isinstance(error, OSError) and (error.errno not in OF_THE_FILE or not folder.path.is_dir()):
             raise
-        odd = "it is not a regular file, or is behind a symbolic link"
+        odd = "it is not a regular file, or its path has a symbolic link"
         why = odd if isinstance(error, OutsideOfFolder) else error.strerror
         return Failed(INVALID_PATH, f"{uri} cannot be read: {why}", permanent=True)
     if found != wanted:
@@ -188,7 +188,7 @@ def check_file(folder: ResultFolder, uri: str, reported: str, most_bytes: int) -
 
 @operation(read=True)
 def known_jobs(ids: Sequence[str]) -> Steps[dict[str, Claimed | JobStatus]]:
-    """The jobs with these ids; those that don't exist are left out."""
+    """The jobs with these ids, without those that don't exist."""
     rows = yield Call("remote_jobs", asked=[(job_id,) for job_id in ids])
     found: dict[str, Claimed | JobStatus] = {row[0]: Claimed._make(row) for row in rows}
     if rest := [(job_id,) for job_id in ids if job_id not in found]:
@@ -198,8 +198,8 @@ def known_jobs(ids: Sequence[str]) -> Steps[dict[str, Claimed | JobStatus]]:
 
 @operation(repeatable=True)
 def store_progress(reported: Sequence[tuple[str, str, int, str | None, str | None]], lease: float) -> Steps[set[str]]:
-    """Store progress (id, token, progress, phase, message); returns the jobs whose lease holds."""
-    rows = yield Call("hear", told=reported, lease=lease)
+    """Store progress (id, token, progress, phase, message); returns the jobs that still have their lease."""
+    rows = yield Call("hear", reported=reported, lease=lease)
     heard = {row.id for row in rows}
     if heard:
         yield Call("outbox_heard", heard=[(job_id,) for job_id in sorted(heard)])
@@ -209,12 +209,12 @@ def store_progress(reported: Sequence[tuple[str, str, int, str | None, str | Non
 async def settle(
     store: Store, settlements: Sequence[Settlement], files: Sequence[ResultFile], keep: Keep
 ) -> dict[str, Answer]:
-    """Save results and their files, but only where the attempt still holds the lease. Returns what `settle` of
+    """Store results and their files where the attempt still holds the lease. Returns the answers that `settle` in
     store/jobs returns; the caller ends the batches."""
     done = [s for s in settlements if s.transition.state is State.SUCCEEDED and s.job.on_success is None]
     answers: dict[str, Answer] = {}
     if done:
-        with suppress(LeaseLost):  # one was lost: nothing is written yet, and `_settle` sorts out which still hold
+        with suppress(LeaseLost):  # a lease was lost: nothing is written, and `_settle` finds out which
             await store.run(_succeed(done, files, keep))
             answers = dict.fromkeys([s.job.id for s in done], "applied")
     if rest := [s for s in settlements if s.job.id not in answers]:
@@ -229,8 +229,8 @@ def _is_plain(done: Sequence[Settlement], files: Sequence[ResultFile], keep: Kee
 
 @operation(single=_is_plain, repeatable=True, hot=True, size=lambda done, files, keep: len(done))
 def _succeed(done: Sequence[Settlement], files: Sequence[ResultFile], keep: Keep) -> Steps[None]:
-    """The fast path for successes without a follow-up: one statement, if there are no files or linked jobs and the
-    engine can. All or nothing: a single lost lease raises LeaseLost."""
+    """The fast path for successes without a follow-up: one statement if there are no files or linked jobs and the
+    engine supports it. All or nothing: one lost lease raises LeaseLost."""
     rows = sorted((job.id, job.token, t.result) for job, t in done)
     if _is_plain(done, files, keep) and (yield from dialect()).moves_in_one_statement:
         (found,) = yield Call("succeed_remote", done=rows, keep=keep.succeeded, number=len(rows))
@@ -246,7 +246,6 @@ def _succeed(done: Sequence[Settlement], files: Sequence[ResultFile], keep: Keep
 
 @operation(repeatable=True)
 def _settle(settlements: Sequence[Settlement], files: Sequence[ResultFile], keep: Keep) -> Steps[dict[str, Answer]]:
-    """Results of any kind."""
     if files:
         yield Call("set_result_files", named=files)
     answers = yield from settle_under_fence(settlements, keep)

@@ -1,8 +1,8 @@
 """Decides what to do with a worker's message, given what the database knows about its job. Without I/O.
 
-A message counts only for the attempt that it belongs to. A successful result proves its attempt by naming a file in
-that attempt's folder, which acts as the fence. Other messages may carry `attempt`. Without it they count only while the
-first attempt runs, because later they might be late messages of an older attempt.
+A message counts only for its own attempt. A successful result proves its attempt by naming a file in that attempt's
+folder, which acts as the fence. Other messages may carry `attempt`. Without it they count only while the first attempt
+runs, because afterwards they might be late messages of an older attempt.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ FOLDER = re.compile(r"\d+-[0-9a-f]{8}")
 
 
 class JobStatus(NamedTuple):
-    """A job that no worker behind Redis holds."""
+    """A job whose lease neither the stream nor a worker behind Redis holds."""
 
     task: str
     state: State
 
 
-class Heard(NamedTuple):
-    """Store this progress."""
+class Progressed(NamedTuple):
+    """Store the progress."""
 
     job: Claimed
     message: ProgressMessage
 
 
 class Ended(NamedTuple):
-    """Settle the attempt with this end; a success with a `file` only if the file exists and matches its checksum."""
+    """Settle the attempt; as a success with a `file` only if the file exists and matches the checksum."""
 
     job: Claimed
     end: AttemptEnd
@@ -48,7 +48,7 @@ class Ended(NamedTuple):
 
 
 class Ignored(NamedTuple):
-    """Increase a counter, and do nothing else."""
+    """Only increase a counter."""
 
     counter: str
 
@@ -61,18 +61,18 @@ class Refused(NamedTuple):
 
 
 class Unchecked(NamedTuple):
-    """Leave the message unacknowledged: its file can't be read now. Redis delivers it again after a while."""
+    """Leave the message unacknowledged, because its file can't be read now. Redis delivers it again after a while."""
 
     error: str
 
 
-Verdict = Heard | Ended | Ignored | Refused | Unchecked
+Verdict = Progressed | Ended | Ignored | Refused | Unchecked
 Jobs = Mapping[str, Claimed | JobStatus]  # by id; `Claimed` if the stream or a worker behind Redis holds the lease
 Parts = Callable[[str], list[str]]  # ResultFolder.parts
 
 
 def verdict(message: Message, jobs: Jobs, fileless: Set[str], parts: Parts) -> Verdict:
-    """What to do with a message. `fileless` are the tasks whose jobs write no file."""
+    """What to do with a message. `fileless` are the tasks whose jobs don't write a file."""
     job = jobs.get(message.job_id)
     if job is None:
         return Refused("UNKNOWN_JOB", f"there is no job {message.job_id}")
@@ -81,12 +81,12 @@ def verdict(message: Message, jobs: Jobs, fileless: Set[str], parts: Parts) -> V
             return Ignored(LATE)
         if job.state is State.RUNNING:
             return Refused("NOT_REMOTE", f"job {message.job_id} ({job.task}) is run by a worker of this app")
-        return Ignored(STALE)  # the attempt was lost, and the next is not published yet
+        return Ignored(STALE)  # the attempt was lost, and the next one isn't published yet
     if message.attempt is not None and message.attempt != job.attempt:
         return Ignored(STALE)
     sure = message.attempt is not None or job.attempt == 1
     if isinstance(message, ProgressMessage):
-        return Heard(job, message) if sure else Ignored(STALE)
+        return Progressed(job, message) if sure else Ignored(STALE)
     if message.status == "SUCCEEDED" and job.task not in fileless:
         return _success_with_file(message, job, parts, sure)
     if not sure:
@@ -112,5 +112,5 @@ def _success_with_file(message: ResultMessage, job: Claimed, parts: Parts, sure:
         return Ignored(STALE)  # the folder of another attempt
     if not sure:
         return Refused("NO_ATTEMPT", f"attempt {job.attempt} is running, and resultUri is not in its folder")
-    named = "no resultUri" if message.uri is None else f"resultUri {message.uri!r:.200}"
-    return Ended(job, Failed(INVALID_PATH, f"{named} is not a file below {inside}", permanent=True))
+    named = "the message has no resultUri" if message.uri is None else f"resultUri is {message.uri!r:.200}"
+    return Ended(job, Failed(INVALID_PATH, f"{named}; it must name a file below {inside}", permanent=True))

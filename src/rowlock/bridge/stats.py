@@ -1,4 +1,4 @@
-"""Numbers of the Redis streams, for `rowlock stats` and for the metrics of a bridge."""
+"""Counts of the Redis streams, for `rowlock stats` and the metrics of a bridge."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rowlock.signals.metrics import Sample, Samples
 class StreamNumbers:
     stream: str
     group: str
-    lag: int | None  # entries that the group has not read; None: Redis does not know
-    pending: int  # read and not acknowledged
+    lag: int | None  # entries that the group has not read; None: Redis doesn't know
+    pending: int  # read, but not acknowledged
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class BridgeNumbers:
     streams: tuple[StreamNumbers, ...]
     unread: int  # published requests that no worker has answered
     dead_letters: int
-    counters: dict[str, int]  # by name: messages that were accepted, late, stale, …
+    counters: dict[str, int]  # how many messages were accepted, late, stale, …
 
 
 async def numbers(app: Client, streams: Streams) -> BridgeNumbers:

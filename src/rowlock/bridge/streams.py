@@ -1,6 +1,6 @@
-"""The Redis commands of the bridge: its streams, its consumer group, and reading, adding and trimming entries.
+"""The bridge's Redis commands: create the streams and consumer groups; read, add and trim entries.
 
-Works with Redis and Valkey. Nothing here decides anything about a job.
+Works with Redis and Valkey. Decides nothing about jobs.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ log = logging.getLogger("rowlock.bridge")
 
 GROUP = "rowlock"
 COUNTERS = "job.bridge"  # a hash: how many messages were accepted, ignored, …
-ALONE = "job.alone"  # a hash: how many bridges began to handle a suspect message alone and did not live to its end
-MOST_LETTERS = 10_000  # dead letters that are kept: a worker that writes nonsense must not fill Redis
+ALONE = "job.alone"  # a hash: how many bridges began to handle a suspect message alone and died before the end
+MOST_LETTERS = 10_000  # dead letters to keep, so that a worker that writes nonsense can't fill Redis
 MOST_PENDING = 10_000  # more than a bridge reads before it acknowledges
-BLOCK_MS = 250  # a stopping bridge waits up to this long for a read
+BLOCK_MS = 250  # longest wait of a read for new entries, and so of a stopping bridge
 TIMEOUT = 10.0
-REPLY_SECONDS = 300.0  # until a whole reply is read; BoundedParser limits the wait for its next bytes
-LOOKED_UP = 100  # requests that are looked up in one round trip: each comes with its arguments
+REPLY_SECONDS = 300.0  # for reading a whole reply; BoundedParser limits the wait for its next bytes
+LOOKED_UP = 100  # requests to look up in one round trip: each comes with its arguments
 TROUBLE = (RedisError, OSError)
 REFUSED = (AuthenticationError, NoPermissionError)
 
@@ -58,17 +58,17 @@ class StreamEntry(NamedTuple):
 
 
 class Unwritten(NamedTuple):
-    """What a Redis without memory did not take."""
+    """The dead letters that Redis had no memory for."""
 
-    waiting: Sequence[StreamEntry]  # refused messages that stay unacknowledged until there is memory for their letters
-    lost: Sequence[Mapping[str, str]]  # letters of large messages, which were acknowledged and deleted to make room
+    waiting: Sequence[StreamEntry]  # refused messages that stay unacknowledged until Redis has memory for their letters
+    lost: Sequence[Mapping[str, str]]  # letters of large messages, which were acknowledged and deleted to free memory
 
 
 class Group(NamedTuple):
     name: str
     pending: int
     last_delivered: str
-    lag: int | None  # None: Redis does not know
+    lag: int | None  # None: Redis doesn't know it
 
 
 class Streams:
@@ -76,9 +76,9 @@ class Streams:
         if settings.url is None:
             raise ConfigError("no Redis is configured: set redis.url in the config file or ROWLOCK_REDIS__URL")
         self.place, self.consumer, self._prefix = redact(settings.url), consumer, settings.prefix
-        self.cut = False  # a reply was too large: entries behind those that were returned are pending, unread
+        self.cut = False  # a reply was too large: entries after the returned ones are pending, but unread
         try:
-            # Any: redis-py annotates its methods for the sync and the async client at once.
+            # Any, because redis-py annotates its methods for the sync and the async client at once.
             self.redis: Any = client.Redis.from_url(
                 settings.url,
                 protocol=2,
@@ -86,8 +86,8 @@ class Streams:
                 socket_timeout=REPLY_SECONDS,
                 socket_connect_timeout=TIMEOUT,
                 client_name="rowlock",
-                # After a failover the old primary refuses writes: close the connection, so that the next one is made to
-                # the new primary. Nothing is repeated here.
+                # After a failover the old primary refuses writes. Close the connection, so that the next one goes to
+                # the new primary, but don't repeat the command.
                 retry=Retry(NoBackoff(), 0),
                 retry_on_error=[ReadOnlyError],
             )
@@ -100,11 +100,11 @@ class Streams:
     async def close(self) -> None:
         await self.redis.aclose()
 
-    # --- our own groups
+    # --- in
 
     async def make_groups(self) -> None:
-        """Create this bridge's consumer groups, and the streams if they do not exist. A group starts at the beginning
-        of its stream, so that messages written before it was created are read; reading one twice does no harm."""
+        """Create the bridges' consumer groups, and the streams if they don't exist. A group starts at the beginning of
+        its stream, so that messages written before its creation are read; reading one twice does no harm."""
         for name in (PROGRESS, RESULTS):
             try:
                 await self.redis.xgroup_create(self.key(name), GROUP, id="0", mkstream=True)
@@ -113,18 +113,18 @@ class Streams:
                     raise
 
     async def read(self, count: int, again: Mapping[str, str] | None = None) -> list[StreamEntry]:
-        """Up to `count` entries of each stream: new ones, or those that this consumer was given and has not
-        acknowledged, after these ids (`again`). Waits up to BLOCK_MS for new ones."""
+        """Up to `count` entries of each stream. New ones, waiting up to BLOCK_MS for them, or with `again` the ones
+        after these ids that this consumer received and has not acknowledged."""
         streams = {self.key(name): again[name] if again is not None else ">" for name in (PROGRESS, RESULTS)}
         block = None if again is not None else BLOCK_MS
         answer = await self.redis.xreadgroup(GROUP, self.consumer, streams, count=count, block=block)
         return [entry for name, entries in answer or () for entry in self._entries(name, entries)]
 
     async def take_over(self, name: str, idle: float, count: int) -> list[StreamEntry]:
-        """Take over entries that another consumer was given and has not acknowledged or kept for `idle` seconds."""
+        """Take over entries that another consumer received and has neither acknowledged nor kept for `idle` seconds."""
         start: Any = "0-0"
         while True:
-            # One call looks at a part of what is pending: entries of living bridges may come before those of dead ones.
+            # One call covers only a part of the pending entries, and those of live bridges may come before the rest.
             start, entries, *_ = await self.redis.xautoclaim(
                 self.key(name), GROUP, self.consumer, min_idle_time=int(idle * 1000), start_id=start, count=count
             )
@@ -132,7 +132,7 @@ class Streams:
                 return self._entries(self.key(name).encode(), entries)
 
     async def deliveries(self, name: str, entries: Sequence[StreamEntry]) -> dict[str, int]:
-        """How often these entries, in their order and pending of this consumer, were delivered, to any consumer."""
+        """How often entries that are pending for this consumer, given in order, were delivered to any consumer."""
         rows = await self.redis.xpending_range(
             self.key(name),
             GROUP,
@@ -144,23 +144,23 @@ class Streams:
         return {row["message_id"].decode(): int(row["times_delivered"]) for row in rows}
 
     async def keep(self, entries: Sequence[StreamEntry]) -> None:
-        """Start the time anew after which others may take over these entries, which this consumer was given."""
+        """Restart the time after which other consumers may take over these entries from this one."""
         for name, ids in _by_stream(entries).items():
-            # With JUSTID this doesn't count as a delivery. Redis leaves out what was acknowledged meanwhile.
+            # With JUSTID this doesn't count as a delivery. Redis skips entries that were acknowledged meanwhile.
             await self.redis.xclaim(self.key(name), GROUP, self.consumer, 0, ids, justid=True)
 
     async def begin_alone(self, entry: StreamEntry) -> int:
-        """Note that this bridge handles an entry alone; returns how many bridges noted that and no end of it, with this
-        one."""
+        """Note that this bridge handles an entry alone. Returns how many bridges have begun this without an end,
+        including this one."""
         return int(await self.redis.hincrby(self.key(ALONE), f"{entry.stream} {entry.id}", 1))
 
     async def end_alone(self, entry: StreamEntry) -> None:
-        """Note that a bridge has lived through an entry that it handled alone."""
+        """Note that a bridge survived an entry that it handled alone."""
         await self.redis.hdel(self.key(ALONE), f"{entry.stream} {entry.id}")
 
     def _entries(self, key: bytes, entries: Sequence[Any]) -> list[StreamEntry]:
-        """The entries of one stream, up to the first one that was not read whole because the reply was too large."""
-        if entries and _unread(*entries[-1]):  # once a reply is too large, all of its rest is unread
+        """The entries of one stream, up to the first that wasn't read completely because the reply was too large."""
+        if entries and _unread(*entries[-1]):  # once a reply is too large, the rest of it is unread
             self.cut = True
             entries = entries[: next(n for n, one in enumerate(entries) if _unread(*one))]
         # An entry that was trimmed while it was pending has no fields; Redis before 7 doesn't even send its id.
@@ -173,10 +173,10 @@ class Streams:
         letters: Mapping[tuple[str, str], Mapping[str, str]],
         counts: Mapping[str, int],
     ) -> Unwritten:
-        """In one Redis transaction: add the dead letters (by stream and id of their entries), increase the counters,
-        and acknowledge these entries. If Redis has no memory for the copies of messages, the letters have none. If it
-        has no memory at all, entries without a letter are acknowledged and deleted, because nothing else would make
-        room, and so are messages that are larger than their letters; the rest stays unacknowledged."""
+        """In one Redis transaction, add the dead letters (by stream and id of their entries), increase the counters,
+        and acknowledge the entries. If Redis lacks memory for copies of the messages, the letters go without. If it has
+        no memory at all, entries without a letter are acknowledged and deleted, because nothing else would free memory,
+        and so are messages that are larger than their letters. The other entries stay unacknowledged."""
         small = {place: _without_copy(letter) for place, letter in letters.items()}
         for tried in (letters, small) if letters else (letters,):
             try:
@@ -201,8 +201,8 @@ class Streams:
         counts: Mapping[str, int],
         delete: bool = False,
     ) -> None:
-        """One transaction. With `delete`, acknowledged entries that no other group may still have to read are
-        deleted."""
+        """One transaction. With `delete`, also delete the acknowledged entries, unless another group reads the
+        stream."""
         pipe = self.redis.pipeline(transaction=True)
         for letter in letters:
             pipe.xadd(self.key(DEAD_LETTERS), letter, maxlen=MOST_LETTERS, approximate=True)
@@ -251,11 +251,11 @@ class Streams:
         ]
 
     async def pending(self, name: str, group: str, entry: str) -> bool:
-        """Whether an entry was given to a consumer of a group, and not acknowledged."""
+        """Whether a consumer of a group has received an entry and not acknowledged it."""
         return bool(await self.redis.xpending_range(self.key(name), group, min=entry, max=entry, count=1))
 
     async def trim(self, name: str) -> None:
-        """Delete the entries that every group has acknowledged. If there is no group, nothing is deleted."""
+        """Delete the entries that all groups have acknowledged. Without a group, nothing is deleted."""
         oldest: list[str] = []
         for group in await self.groups(name):
             summary = await self.redis.xpending(self.key(name), group.name)
@@ -264,13 +264,13 @@ class Streams:
             await self.redis.xtrim(self.key(name), minid=min(oldest, key=place_of), approximate=True)
 
     async def trim_before(self, name: str, age: float) -> None:
-        """Remove the entries that are older than `age` seconds."""
+        """Delete the entries that are older than `age` seconds."""
         await self.redis.xtrim(self.key(name), minid=f"{int((time.time() - age) * 1000)}-0", approximate=True)
 
 
 @asynccontextmanager
 async def opened_streams(settings: RedisSettings) -> AsyncIterator[Streams]:
-    """A connection while the block runs. An error of Redis becomes a ConfigError of one line, without secrets."""
+    """A connection for the duration of a block. Errors of Redis become a ConfigError of one line, without secrets."""
     streams = Streams(settings, "operator")
     try:
         yield streams
@@ -285,7 +285,7 @@ def _unread(entry_id: bytes | None, fields: Mapping[bytes, bytes] | None) -> boo
 
 
 def _without_copy(letter: Mapping[str, str]) -> dict[str, str]:
-    """A dead letter without its message, for a Redis that has no memory for it."""
+    """A dead letter without the message, for when Redis has no memory for it."""
     text = f"{letter['text']} (Redis had no memory for a copy of the message)"
     return {name: value for name, value in letter.items() if name != "message"} | {"text": text}
 
@@ -298,23 +298,23 @@ def _by_stream(entries: Sequence[StreamEntry]) -> dict[str, list[str]]:
 
 
 def redis_outage(streams: Streams) -> Outage:
-    """A new record of outages of Redis. Publisher and listener each have one, because a publisher with nothing to send
-    succeeds without asking Redis."""
+    """A new record of Redis outages. Publisher and listener have one each, because a publisher with nothing to send
+    succeeds without calling Redis."""
     return Outage(of=f"Redis at {streams.place}", logger=log)
 
 
 def redis_failed(outage: Outage, part: str, error: BaseException) -> float:
-    """Note that Redis could not be used; returns the seconds to wait before the next try."""
+    """Note that Redis failed; returns the seconds to wait before trying again."""
     outage.failed(part, scrub(f"{type(error).__name__}: {error}"))
     return outage.pause
 
 
 def place_of(entry: str) -> tuple[int, int]:
-    """An entry's id as a pair of numbers, for comparing ids."""
+    """An entry's id as a pair of numbers, which compare like ids."""
     milliseconds, _, number = entry.partition("-")
     return int(milliseconds), int(number or 0)
 
 
 def missing_group(error: BaseException) -> bool:
-    """Whether the error says that a stream or its group is gone: Redis was restarted empty, or it was deleted."""
+    """Whether an error means that a stream or its group is gone: it was deleted, or Redis restarted without data."""
     return isinstance(error, ResponseError) and str(error).startswith(("NOGROUP", "UNBLOCKED"))

@@ -1,7 +1,7 @@
 """Sends the test vectors of the worker contract to a live worker, and checks its answers.
 
-It needs only Redis and the results folder, not the database. No bridge may read the streams meanwhile, because it would
-make dead letters of the answers.
+Needs only Redis and the results folder, not the database. Don't run a bridge on the same streams meanwhile: it would
+turn the answers into dead letters.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rowlock.client.results.folder import ResultFolder
 from rowlock.store.engine.ids import new_id
 
 POLL_SECONDS = 0.05
-SETTLE_SECONDS = 0.3  # wait this long for a second answer, which must not differ
+SETTLE_SECONDS = 0.3  # how long to wait for a second answer, which must not differ
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A test vector, and the mistakes of the worker; an empty list if it passed."""
+    """A test vector, and the worker's mistakes: an empty list if it passed."""
 
     name: str
     mistakes: list[str]
@@ -115,13 +115,13 @@ class Verifier:
             yield "no message on job.progress: the job would not become RUNNING and would have no lease"
         wanted = int(expect.get("attempt", 1))
         if wanted > 1 and any(one.attempt != wanted for one in answers):
-            yield f"the request says attempt {wanted}, but an answer does not send it back"
+            yield f"the request has attempt {wanted}, but an answer does not return it"
         for one in answers:
             if isinstance(one, ResultMessage):
                 yield from self._judge_result(case, expect, one)
         content = case.path.read_bytes() if case.path.is_file() else None
         if expect.get("file") == "absent" and content is not None:
-            yield "a failed request has left a file at outputPath"
+            yield "the request failed, but there is a file at outputPath"
         if expect.get("file") == "unchanged" and content != case.before:
             yield "the file at outputPath was changed"
 

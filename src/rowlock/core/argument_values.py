@@ -1,13 +1,13 @@
 """Removes the values of a job's arguments from texts that are sent to an error tracker.
 
-A message seldom has a value as it was given. It may hold its `repr`, its JSON or its form in a URL, in other capitals,
-or a shortened piece of it. So text and values are both brought to a plain form before they are compared: escapes are
-decoded, capitals are small letters, and everything between letters and digits is one space. In this form a text
-may hold
+A message seldom quotes a value exactly. It may contain the value's `repr`, its JSON, its form in a URL, other
+capitalization, or a shortened piece. So before text and values are compared, both are normalised to a plain form:
+escapes decoded, letters in lower case, and a single space for anything between letters and digits. In this form, the
+text that is sent must not contain
 
-- no eight characters in a row that a value has,
-- no whole value: one of four to seven characters nowhere, a shorter one not as a word,
-- no four characters of a value beside an ellipsis or stars, which show where something was left out.
+- eight characters in a row that also follow each other in a value,
+- a whole value of four to seven characters, even inside a word, or a shorter one as a word,
+- four characters of a value beside an ellipsis or asterisks, which mark where something was left out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from html import unescape
 
 from rowlock.core.error_text import HIDDEN
 
-RUN = 8  # characters in a row that no text may share with a value
-WORD = 4  # a whole value of this many characters is removed from inside of words; a shorter one only as a whole word
-PASSES = 4  # a text may be escaped more than once: the JSON of a URL in a repr
+RUN = 8  # a text may not share this many consecutive characters with a value
+WORD = 4  # a whole value of this length is removed even inside words; a shorter one only as a whole word
+PASSES = 4  # of decoding: a text may be escaped several times, as in the repr of JSON that contains a URL
 
 _ESCAPE = re.compile(
     r"(?P<url>(?:%[0-9a-fA-F]{2})+)|(?P<byte>(?:\\x[0-9a-fA-F]{2})+)|(?P<wide>(?:\\u[0-9a-fA-F]{4})+)"
@@ -32,7 +32,7 @@ _LEFT_OUT = re.compile(r"\.\.+|…|\*+")
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"}
 _INTEGER = re.compile(r"-?\d{4,40}")
 _FRACTION = re.compile(r"-?\d{1,15}\.\d{1,15}")
-# What `scrub` recognizes a secret by. Where a value covers it, `scrub` would not see the secret that follows.
+# The signs by which `scrub` recognizes a secret. If a hidden value covers one, `scrub` would miss the secret after it.
 _SIGN = re.compile(r"[?#@]|:/")
 _KEYWORD = re.compile(
     r"authorization|cookie|bearer|basic|token|passw|pwd|secret|api[_-]?key|access[_-]?key|session|signature",
@@ -47,14 +47,14 @@ class ArgumentValues:
         values = _values(args)
         self._unreadable = values is None
         plain = {value: _plain(value) for value in values or ()}
-        self._signs = [value for value in plain if len(value) >= WORD and not plain[value]]  # no letter or digit in it
+        self._signs = [value for value in plain if len(value) >= WORD and not plain[value]]  # no letter or digit
         words = set(plain.values()) - {""}
         self._short = {word for word in words if len(word) < RUN}
         self._grams = {word[at : at + RUN] for word in words for at in range(len(word) - RUN + 1)}
         self._joined = "\0".join(word for word in words if len(word) > WORD)
 
     def hide(self, text: str) -> str:
-        """The text with an ellipsis for each value of the arguments that it quotes, in whole or in part."""
+        """The text with an ellipsis in place of each value that it quotes, in whole or in part."""
         if self._unreadable:
             return HIDDEN  # the values may be anywhere in the text
         for signs in self._signs:
@@ -84,7 +84,7 @@ class ArgumentValues:
                     yield at, at + size
 
     def _pieces(self, letters: str, places: Sequence[tuple[int, int]], text: str) -> Iterator[tuple[int, int]]:
-        """The text before and after each mark of something left out."""
+        """Pieces of values next to each mark of something left out."""
         for at, letter in enumerate(letters):
             if letter == " " and _LEFT_OUT.search(text, *places[at]):
                 start, end = at - WORD, at + 1 + WORD
@@ -99,7 +99,7 @@ class ArgumentValues:
 
 
 def _values(args: str) -> list[str] | None:
-    """The values as text, and keys of inner objects; None if they cannot be read."""
+    """The values as text, with the keys of inner objects; None if the arguments cannot be read."""
     try:
         given = json.loads(args, parse_int=str, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):
@@ -119,7 +119,7 @@ def _values(args: str) -> list[str] | None:
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """A value as a message may write it: numbers also with separators and with two digits."""
+    """The value as messages may write it: for numbers, also with thousands separators and two decimals."""
     yield value
     if _INTEGER.fullmatch(value):
         yield f"{int(value):,}"
@@ -128,7 +128,7 @@ def _spellings(value: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """The text in its plain form. Much faster than with places: arguments may be long."""
+    """The text in its plain form. Much faster than with places, for arguments that may be long."""
     for _ in range(PASSES):
         if not _ESCAPE.search(text):
             break
@@ -137,7 +137,7 @@ def _plain(text: str) -> str:
 
 
 def _plain_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """The text in its plain form, and where in the text each character of it comes from."""
+    """The text in its plain form, and the place in the text from which each of its characters comes."""
     letters, places = text, [(at, at + 1) for at in range(len(text))]
     for _ in range(PASSES):
         if not _ESCAPE.search(letters):
@@ -156,7 +156,7 @@ def _plain_with_places(text: str) -> tuple[str, list[tuple[int, int]]]:
 
 
 def _decoded(text: str, places: list[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
-    """One pass: each escape as the characters that it stands for, each at the place of the whole escape."""
+    """One pass of decoding: replaces each escape with its characters, each at the place of the whole escape."""
     letters: list[str] = []
     where: list[tuple[int, int]] = []
     last = 0
@@ -191,7 +191,7 @@ def _meaning(found: re.Match[str]) -> str:
 
 
 def _spans(found: bytearray, letters: str, places: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Where in the text each stretch of found characters is, without what only surrounds a value, such as quotes."""
+    """The places in the text of each run of found characters, without the quotes and the like around a value."""
     for stretch in re.finditer(rb"\x01+", found):
         start, end = stretch.span()
         start, end = start + (letters[start] == " "), end - (letters[end - 1] == " ")
@@ -200,8 +200,8 @@ def _spans(found: bytearray, letters: str, places: Sequence[tuple[int, int]]) ->
 
 
 def _with_secret(text: str, start: int, end: int) -> int:
-    """The end of what is hidden with a value: of the line or the word, where the value covers the sign by which `scrub`
-    would know the secret behind it."""
+    """Where to stop hiding. If the value covers a sign by which `scrub` would recognize a secret, that is the end of
+    the line or word, so that the secret is hidden with it."""
     if _KEYWORD.search(text, start, end):
         stop = r"[\r\n]"
     elif _SIGN.search(text, start, end) or text.startswith("://", end):

@@ -1,8 +1,8 @@
-"""Exceptions as text that any database can store: no secrets, no NUL, no lone surrogate, at most 8 KiB, the message
-first.
+"""Exceptions as text that any database can store: the message first, at most 8 KiB, without secrets, NUL characters and
+lone surrogates.
 
-`scrub` removes the secrets from all texts that are stored, logged or sent to an error tracker. The class of an
-exception is user code: `said`, `kind` and `traced` return a text even where its methods raise.
+`scrub` removes secrets from all texts that are stored, logged or sent to an error tracker. The class of an exception is
+user code, so `said`, `kind` and `traced` return a text even if its methods raise.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from rowlock.core.errors import Permanent, Retry, Snooze, SourceError
 
 LIMIT = 8 * 1024  # bytes of a stored error message
-READ = 4 * LIMIT  # characters of a message that are read: secrets are removed before it is cut, or half of one remains
+READ = 4 * LIMIT  # characters read of a message: secrets are removed before it is cut, else half of one could remain
 CODE_LIMIT = 100  # bytes of an error code
-OTHERS, OTHERS_LIMIT = 5, 1024  # the other exceptions of a group: how many are named, in how many bytes
+OTHERS, OTHERS_LIMIT = 5, 1024  # the other exceptions of a group: how many to name, in how many bytes
 FRAMES, FRAMES_LIMIT = 6, 2048  # the innermost frames in a stored message: how many, in how many bytes
 TRACE_FRAMES, TRACE_LIMIT = 30, 64 * 1024  # in the log
-TRACE = BaseException.__dict__["__traceback__"]  # an exception's class may override the attribute
+TRACE = BaseException.__dict__["__traceback__"]  # because an exception's class may override the attribute
 HIDDEN = "…"
 
-_URL = re.compile(r"\b([a-z][a-z0-9+.\-]{0,20})://(\S+)", re.IGNORECASE)  # a secret may have quotes and brackets in it
+_URL = re.compile(r"\b([a-z][a-z0-9+.\-]{0,20})://(\S+)", re.IGNORECASE)  # a secret may contain quotes and brackets
 _CLOSING = "\"'<>()[]{},.;:"
 _NO_PORT = re.compile(r":(?!\d{1,5}$)[^\]]*$")
 _LOOSE_QUERY = re.compile(r"\?[\w.%\[\]\-]{1,100}=[^\s\"'<>]*")
@@ -37,8 +37,8 @@ _MAIL = re.compile(r"[\w.+\-%]{1,64}@[\w\-]{1,63}(?:\.[\w\-]{1,63}){1,8}")
 
 
 def clean(text: str, limit: int = LIMIT) -> str:
-    """Storable text of at most `limit` bytes."""
-    text = str.__str__(text)  # a subclass of str may override the methods used below
+    """The text in storable form, cut to `limit` bytes."""
+    text = str.__str__(text)  # because a subclass of str may override the methods used below
     text = text[: limit * 2].replace("\x00", "\\x00")
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= limit:
@@ -54,7 +54,7 @@ def kind(error: BaseException) -> str:
 
 
 def said(error: BaseException) -> str:
-    """The exception's message without secrets; if it has none, the name of its class."""
+    """The exception's message without secrets, or the name of its class if it has none."""
     try:
         return clean(scrub(whole_words(str(error)))) or kind(error)
     except BaseException as broken:
@@ -62,7 +62,7 @@ def said(error: BaseException) -> str:
 
 
 def whole_words(text: str) -> str:
-    """The part of a text that is read. A word that the end of it would cut is left out, unless it is the only one."""
+    """The first READ characters of a text, without a word cut in half at the end unless it is the only one."""
     text = str.__str__(text)
     if len(text) <= READ:
         return text
@@ -70,8 +70,8 @@ def whole_words(text: str) -> str:
 
 
 def describe(error: BaseException, others: Sequence[BaseException] = ()) -> str:
-    """The message (`error_code` holds the class), the other exceptions of its group, and where it was raised. The place
-    is left out for Permanent, Retry, Snooze and SourceError, which a handler raises on purpose."""
+    """The message (`error_code` has the class), the other exceptions of its group, and where it was raised. Permanent,
+    Retry, Snooze and SourceError are raised on purpose, so for these the place is left out."""
     beside = _beside(others) if others else ""
     room = LIMIT - len(beside.encode())
     if isinstance(error, (Permanent, Retry, Snooze, SourceError)):
@@ -88,7 +88,7 @@ def _beside(others: Sequence[BaseException]) -> str:
 
 
 def traced(error: BaseException) -> str:
-    """The exception's traceback for the log, without those of its causes: a chain of causes may be a circle."""
+    """The exception's traceback for the log, without its causes, which may form a cycle."""
     frames = traceback.format_tb(TRACE.__get__(error), limit=-TRACE_FRAMES)
     lines = ["Traceback (most recent call last):\n", *frames, f"{kind(error)}: {said(error)}"]
     return clean("".join(lines), TRACE_LIMIT)
@@ -97,8 +97,8 @@ def traced(error: BaseException) -> str:
 def scrub(text: str, *, people: bool = False) -> str:
     """The text without secrets and, with `people`, without e-mail addresses.
 
-    A URL keeps its scheme, host and path: its query, fragment and user may identify a person or give access. So may
-    what follows `Authorization:`, `Cookie:`, `token=` and the like.
+    A URL keeps its scheme, host and path, because its query, fragment and user may identify a person or give access.
+    So may the text after `Authorization:`, `Cookie:`, `token=` and the like.
     """
     text = _URL.sub(_bare, text)
     text = _LOOSE_QUERY.sub(f"?{HIDDEN}", text)

@@ -1,31 +1,31 @@
 """Every error that Rowlock raises on purpose.
 
 RowlockError
-├── ConfigError                 a setting, its value and where it was set
-├── InvalidArguments            arguments or options that cannot be stored or do not fit the task
+├── ConfigError                 a setting is wrong; names its value and where it was set
+├── InvalidArguments            arguments or options cannot be stored, or do not fit the task
 ├── TaskNotFound                no task of that name in this app
 │   └── HandlerNotFoundError    no @handler class of that name
 ├── JobNotFound                 no job with that id
 ├── BatchNotFound               no batch with that id
 ├── ScheduleNotFound            no schedule of that name
 ├── WorkerNotFound              no worker with that id
-├── NotAllowed                  the state of a job or batch does not permit that
-├── KeyConflict                 a key or batch was changed by a transaction that this one cannot see
+├── NotAllowed                  the state of the job or batch does not permit that
+├── KeyConflict                 a transaction that this one cannot see changed a key or batch
 ├── LeaseLost                   this attempt no longer holds its job
 ├── JobDead, JobCancelled       raised by `job.wait()`
-├── ResultsUnavailable          the object storage of results cannot be reached, or refuses
+├── ResultsUnavailable          the object storage of results cannot be reached, or refuses requests
 └── StoreError                  the database refused or failed
     ├── StoreUnavailable        the database cannot be reached now; nothing is known to be lost
     ├── TransactionConflict     a serialization failure or a deadlock; the transaction was rolled back
-    ├── TooSlow                 a read took longer than its time limit, and was ended
+    ├── TooSlow                 a read exceeded its time limit and was ended
     ├── StorageFull             the disk is full; reads still work
     ├── SchemaError             migrations are missing, or newer than this code can use
     │   └── UnreleasedSchema    the database was made by a version of Rowlock before 0.1
     ├── UnsupportedFilesystem   SQLite on a network filesystem
     └── TransactionTooLong      a transaction was open (SQLite) or idle (PostgreSQL) for too long
 
-`Retry`, `Snooze`, `Permanent` and `SourceError` are raised by handlers to say what happens next; they are not failures
-of Rowlock.
+Handlers raise `Retry`, `Snooze`, `Permanent` and `SourceError` to choose what happens next; these are not failures of
+Rowlock.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-LARGEST = 2**31 - 1  # number in an INTEGER column
+LARGEST = 2**31 - 1  # the largest number in an INTEGER column
 API = ("api", "the job API needs more packages")
 
 
 @contextmanager
 def needs(extra: str, what: str) -> Iterator[None]:
-    """A block of imports. If a library is missing, it raises a ConfigError that names the extra to install."""
+    """Wraps a block of imports: if a library is missing, raises a ConfigError that names the extra to install."""
     try:
         yield
     except ImportError as error:
@@ -56,8 +56,8 @@ class ConfigError(RowlockError):
 
 
 class InvalidArguments(RowlockError, ValueError):
-    """Arguments or options cannot be stored, or do not fit the task. `fields` lists the wrong arguments, each with its
-    reason; it is empty if the error is not about single arguments."""
+    """Arguments or options cannot be stored, or do not fit the task. `fields` lists the wrong arguments, each with the
+    reason; it is empty if the error is not about individual arguments."""
 
     fields: tuple[tuple[str, str], ...] = ()
 
@@ -101,17 +101,17 @@ class WorkerNotFound(RowlockError, LookupError):
     """No worker with that id."""
 
     def __init__(self, worker_id: str) -> None:
-        super().__init__(f"no worker with id {worker_id!r}: workers that have ended are forgotten")
+        super().__init__(f"no worker with id {worker_id!r}; workers that have stopped are no longer listed")
         self.worker_id = worker_id
 
 
 class NotAllowed(RowlockError):
-    """The state of a job or batch does not permit that."""
+    """The state of the job or batch does not permit that."""
 
 
 class KeyConflict(RowlockError):
-    """Another transaction took the key or id, or changed the batch, and the snapshot of this one (REPEATABLE READ or
-    SERIALIZABLE) does not show it. Run this transaction again."""
+    """Another transaction took the key or id, or changed the batch, and the snapshot of this transaction (REPEATABLE
+    READ or SERIALIZABLE) does not show that. Run this transaction again."""
 
 
 class LeaseLost(RowlockError):
@@ -124,7 +124,7 @@ class LeaseLost(RowlockError):
 
 
 class JobDead(RowlockError):
-    """The job ended dead."""
+    """The job failed for good: its state is `dead`."""
 
     def __init__(self, job_id: str, code: str | None, message: str | None) -> None:
         super().__init__(f"job {job_id} is dead: {code or 'ERROR'}: {message or 'no message'}")
@@ -140,7 +140,7 @@ class JobCancelled(RowlockError):
 
 
 class ResultsUnavailable(RowlockError):
-    """The object storage of results cannot be reached, or refuses."""
+    """The object storage of results cannot be reached, or refuses requests."""
 
 
 class StoreError(RowlockError):
@@ -154,12 +154,12 @@ class StoreUnavailable(StoreError):
 
 
 class TransactionConflict(StoreError):
-    """Another transaction changed or locked rows that this one needs (a serialization failure or a deadlock). All of
-    this one was rolled back. Run it again."""
+    """Another transaction changed or locked rows that this one needs (a serialization failure or a deadlock). This
+    transaction was rolled back as a whole. Run it again."""
 
 
 class TooSlow(StoreError):
-    """A read took longer than its time limit, and was ended."""
+    """A read exceeded its time limit and was ended."""
 
 
 class StorageFull(StoreError):
@@ -167,7 +167,7 @@ class StorageFull(StoreError):
 
 
 class SchemaError(StoreError):
-    """The database's schema is missing, older or newer than this code can use."""
+    """The database's schema is missing, or older or newer than this code can use."""
 
 
 class UnreleasedSchema(SchemaError):
@@ -179,12 +179,12 @@ class UnsupportedFilesystem(StoreError):
 
 
 class TransactionTooLong(StoreError):
-    """A transaction was rolled back: on SQLite it held the only writer lock for too long, on PostgreSQL it was left
-    without a statement for too long."""
+    """A transaction was rolled back because it held SQLite's only writer lock for too long, or sat idle on PostgreSQL
+    for too long."""
 
 
 def seconds(value: float | timedelta, what: str) -> float:
-    """A duration given as seconds or timedelta, as non-negative finite seconds."""
+    """A duration, given in seconds or as a timedelta, as non-negative finite seconds."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise InvalidArguments(f"{what} must be seconds or a timedelta, not {value!r}")
@@ -202,14 +202,14 @@ def whole(value: object, what: str, least: int, most: int = LARGEST) -> int:
 
 
 def at_most(limit: int) -> int:
-    """Check `limit=`, the most rows that are read. LIMIT 0 and below mean different things on the two engines."""
+    """Check `limit=`, the most rows to read. The two engines disagree on what LIMIT 0 and below mean."""
     return whole(limit, "limit", 1)
 
 
 class Retry(Exception):
     """Raise to fail this attempt and try again after the given time, if tries are left."""
 
-    after: float | None = None  # also as a class attribute, for a subclass that does not call `Retry.__init__`
+    after: float | None = None  # a class attribute too, for subclasses that do not call `Retry.__init__`
     code: str = "RETRY"
 
     def __init__(
@@ -221,7 +221,7 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Raise to run this job again after the given time without using up a try."""
+    """Raise to run this job again after the given time. The attempt doesn't count as a try."""
 
     def __init__(self, after: float | timedelta, reason: str = "snoozed") -> None:
         super().__init__(reason)
@@ -229,7 +229,7 @@ class Snooze(Exception):
 
 
 class Permanent(Exception):
-    """Raise to make this job dead at once: no later try could succeed."""
+    """Raise to make this job dead at once, because trying again is pointless."""
 
     code: str = "PERMANENT"
 
@@ -239,8 +239,8 @@ class Permanent(Exception):
 
 
 class SourceError(Exception):
-    """Raise when the job's source failed, not the handler: the attempt fails, and the failure counts against the
-    source's circuit breaker. `retry_after` is for how long the source asked to get no requests from anybody."""
+    """Raise when the job's source failed rather than the handler: the attempt fails, and the failure counts against the
+    source's circuit breaker. `retry_after` is for how long the source asked not to be called by anyone."""
 
     code: str = "SOURCE_ERROR"
     retry_after: float | None = None

@@ -1,4 +1,4 @@
-"""Jobs as records: `NewJob` is enqueued, `Claimed` is what a claim returns, `Job` is what a reader sees."""
+"""Jobs as records: an enqueue inserts a `NewJob`, a claim returns a `Claimed`, a read returns a `Job`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MAX_RESULT_BYTES = 64 * 1024
 
 
 def running_job(app: object = None) -> Claimed | None:
-    """The job that runs here, or None; with `app`, only if it is a job of that app."""
+    """The job that is running in this context, or None; with `app`, only if that app runs it."""
     found = running.get()
     return found[1] if found is not None and (app is None or found[0] is app) else None
 
 
 @dataclass(frozen=True)
 class NewJob(JobOptions):
-    """What all jobs of one enqueue share: their task, and the options of its jobs. Their ids, arguments and keys are in
+    """What all jobs of one enqueue have in common: task and options. Their ids, arguments and keys are in
     `store.jobs.enqueue.NewRow`."""
 
     task: str
@@ -42,8 +42,8 @@ class NewJob(JobOptions):
 
 
 class Claimed(NamedTuple):
-    """A job under a live lease: what the worker needs to run and settle it. A tuple, because it is the hot path;
-    its order is that of the part `claimed` in store/jobs/claim.sql."""
+    """A job under a live lease: what the worker needs to run and settle it. A tuple, because claims are the hot path;
+    the order is that of the part `claimed` in store/jobs/claim.sql."""
 
     id: str
     task: str
@@ -71,7 +71,7 @@ class Claimed(NamedTuple):
     on_lost: str | None = None
     cancel_requested: bool = False
     traceparent: str | None = None  # of the span that created it
-    waited: float = 0.0  # seconds from when it could start to its claim
+    waited: float = 0.0  # seconds between the time it could start and its claim
     token: str = ""
     worker: str = ""
 
@@ -84,7 +84,7 @@ class Settlement(NamedTuple):
 
 
 class Finished(TypedDict):
-    """What a follow-up task (`on_success`, `on_dead`) gets as its one argument `finished`."""
+    """The job that has ended: the only argument, `finished`, of a follow-up task (`on_success`, `on_dead`)."""
 
     job_id: str
     task: str
@@ -99,7 +99,7 @@ class Finished(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job, as a reader sees it."""
+    """A job, as reads return it."""
 
     id: str
     task: str
@@ -140,13 +140,13 @@ class Job:
     started_at: datetime | None
     finished_at: datetime | None
     updated_at: datetime
-    # Columns whose values cannot be read, such as a time after the year 9999. They are shown as they are stored; a time
-    # is shown as the nearest one that Python has.
+    # Columns whose values cannot be converted, such as a time after the year 9999. They are shown as stored; a time is
+    # shown as the nearest one that Python can represent.
     unreadable: tuple[str, ...] = ()
 
     @property
     def final(self) -> bool:
-        """Whether nothing more will happen to it, unless an operator retries it."""
+        """Whether the job has ended for good, unless an operator retries it."""
         return self.state in FINAL
 
 

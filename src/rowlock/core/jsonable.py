@@ -1,4 +1,4 @@
-"""Converts records to JSON, for the command line and the operator API alike."""
+"""Converts records to JSON, for the command line and the operator API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def fields_of(record: Any) -> dict[str, Any]:
-    """The fields of a mapping, a dataclass or a named tuple, by name; their values as they are."""
+    """The fields of a mapping, a dataclass or a named tuple, by name, with unchanged values."""
     if isinstance(record, Mapping):
         return dict(record)
     if isinstance(record, tuple):
@@ -24,8 +24,8 @@ def utc(at: datetime) -> str:
 
 
 def jsonable(value: Any, time: Callable[[datetime], str] = utc, name: Callable[[str], str] = str) -> Any:
-    """A value that `json` can write. `time` writes times, `name` the names of a record's fields; the keys of a mapping
-    stay as they are."""
+    """A value that `json` can write. `time` formats times, and `name` the names of a record's fields; the keys of a
+    mapping stay as they are."""
     if isinstance(value, datetime):
         return time(value)
     if isinstance(value, Enum):

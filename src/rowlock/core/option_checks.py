@@ -1,4 +1,4 @@
-"""Checks of options: each gets the value that a program gave and the option's name, and returns the value to store."""
+"""Checks of options: each takes the value that a program gave and the option's name, and returns the value to store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRACEPARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def name(value: Any, what: str) -> str:
-    """A name that can be stored and shown: 1–200 characters of UTF-8, none of them control characters."""
+    """A name that can be stored and shown: 1–200 characters of UTF-8 without control characters."""
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise InvalidArguments(
             f"{what} must be a string of 1–200 characters of UTF-8 without control characters, not {value!r:.250}"
@@ -28,12 +28,12 @@ def name(value: Any, what: str) -> str:
     return value
 
 
-OWN = "rowlock."  # how the names of Rowlock's own tasks begin
+OWN = "rowlock."  # the prefix of Rowlock's own tasks
 
 
 def task_name(value: Any, what: str) -> str:
-    """The name of a task that programs may register, enqueue or schedule. Rowlock enqueues its own tasks itself: their
-    handlers trust their arguments."""
+    """The name of a task that programs may register, enqueue or schedule. Only Rowlock enqueues its own tasks, because
+    their handlers trust their arguments."""
     found = name(value, what)
     if found.startswith(OWN):
         raise InvalidArguments(f"{what} must not begin with {OWN!r}, which is for Rowlock's own tasks: {found!r:.250}")
@@ -67,7 +67,7 @@ def seconds_or_none(value: Any, what: str) -> float | None:
 
 
 def source(value: Any, what: str) -> Any:
-    """A source's name; a task may have a function that derives it from the arguments of each job."""
+    """A source's name, or a task's function that derives it from the arguments of each job."""
     return value if value is None or callable(value) else check_name(value)
 
 
@@ -88,7 +88,7 @@ def tags(value: Any, what: str) -> tuple[str, ...]:
 
 
 def batch(value: Any, what: str) -> str | None:
-    """A batch, given as itself or by its id."""
+    """The id of a batch, which is given as an object or by its id."""
     if value is None:
         return None
     try:
@@ -110,7 +110,7 @@ def moment(value: Any, what: str) -> datetime | None:
 def unique(value: Any, what: str) -> str | None:
     if isinstance(value, timedelta):
         if seconds(value, what) <= 0:
-            raise InvalidArguments(f"{what} must be a time greater than zero, not {value!r}")
+            raise InvalidArguments(f"{what} must be a timedelta greater than zero, not {value!r}")
         return "window"
     if value not in (None, "until_done", "while_queued", "forever"):
         raise InvalidArguments(f"{what} must be 'until_done', 'while_queued', 'forever' or a timedelta, not {value!r}")
@@ -125,11 +125,11 @@ def traceparent(value: Any, what: str) -> str | None:
 
 def key_text(value: Any) -> str:
     if not isinstance(value, str) or not value or "\x00" in value:
-        raise InvalidArguments(f"key must be a string that is not empty, not {value!r:.100}")
+        raise InvalidArguments(f"key must be a non-empty string without NUL characters, not {value!r:.100}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise InvalidArguments(f"key must be text that UTF-8 can encode, not {value!r:.100}") from None
     if size > MAX_KEY_BYTES:
-        raise InvalidArguments(f"key has {size} bytes; at most {MAX_KEY_BYTES} are stored (hash a longer one)")
+        raise InvalidArguments(f"key has {size} bytes, more than {MAX_KEY_BYTES}; use a hash of it instead")
     return value

@@ -1,4 +1,4 @@
-"""How an attempt ended, as a value. The worker makes one for each attempt; `policy.decide` decides what follows."""
+"""How an attempt ended, as a value. The worker creates one for each attempt; `policy.decide` decides what follows."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The handler raised. `after` (seconds) or `backoff` (JSON) overrides the job's own backoff; `permanent` means no
-    further try. `fault` is set if the failure counts against the job's source; `retry_after` is how many seconds that
-    source asked not to be called. `told` has the messages for an error tracker, without values of arguments: one for
-    each exception of the trace, or the only one if there is no trace."""
+    """The handler raised. `after` (seconds) or `backoff` (JSON) overrides the job's own backoff; `permanent` means that
+    the job is not tried again. `fault` is set if the failure counts against the job's source; `retry_after` is for how
+    many seconds that source asked to get no requests. `told` has the messages for an error tracker, without values of
+    arguments: one for each exception of the trace, or a single one if there is no trace."""
 
     code: str
     message: str
@@ -44,19 +44,19 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """The attempt was stopped because the job's cancel was requested."""
+    """The attempt was stopped because somebody cancelled the job."""
 
 
-# Why an attempt was given back. `asked`: the handler, or the program that holds the lease, asked for it (a snooze), so
-# the attempt came back. `stopped`: its worker stopped it, or never started it. `sigterm`: a SIGTERM from outside ended
+# Why an attempt was released. `asked`: the handler, or the program that holds the lease, asked for it (a snooze), so
+# the attempt came back. `stopped`: its worker stopped it or never started it. `sigterm`: a SIGTERM from outside ended
 # its child process. `disconnect`: its transaction was rolled back, because the connection broke, the disk was full or
-# it met another transaction.
+# another transaction conflicted with it.
 ReleaseCause = Literal["asked", "stopped", "sigterm", "disconnect"]
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Given back to the queue: shutdown, snooze, or a lease that may have run out. Doesn't count as a try."""
+    """Given back to the queue: a shutdown, a snooze, or a lease that may have expired. Doesn't count as a try."""
 
     after: float
     reason: str = "released"
@@ -65,7 +65,7 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The lease ran out, or (`convicted`) the job's quarantine process died. Doesn't count as a try."""
+    """The lease expired, or (`convicted`) the job's quarantine process died. Doesn't count as a try."""
 
     worker: str = ""
     convicted: bool = False

@@ -1,5 +1,5 @@
-"""Decides what follows the end of an attempt. `decide` is the only place that knows about tries, backoff, poison and
-cancels, and it allows only the state changes of the table in `core.states`."""
+"""Decides what follows the end of an attempt. Only `decide` knows about tries, backoff, poison and cancels, and it
+allows only the state changes in the table of `core.states`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from rowlock.core.job import Claimed
 
 DAY = 86_400.0
-POISON_CONVICTIONS = 2  # after these, a job is dead with the code POISON
-MAX_LOSSES = 10  # in a row; then a job is dead, convicted or not: otherwise it would be restarted for ever
+POISON_CONVICTIONS = 2  # that make a job dead, with the code POISON
+MAX_LOSSES = 10  # in a row that make a job dead, even without convictions: otherwise it would be restarted for ever
 PROBATION = 100  # attempts that must come back before a loss is forgotten
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next try. Jitter only lengthens a fixed delay. The values are checked here, so
-    that `delay` returns a storable delay for every number of tries."""
+    """How long to wait before the next try. Jitter only lengthens a fixed delay. The values are checked here, so that
+    `delay` can be stored whatever the number of tries."""
 
     kind: str
     base: float
@@ -36,7 +36,7 @@ class Backoff:
 
     def __post_init__(self) -> None:
         if self.kind not in ("fixed", "exponential"):
-            raise InvalidArguments(f"a backoff is 'fixed' or 'exponential', not {self.kind!r:.100}")
+            raise InvalidArguments(f"the kind of a backoff must be 'fixed' or 'exponential', not {self.kind!r:.100}")
         for name in ("base", "cap"):
             object.__setattr__(self, name, seconds(getattr(self, name), f"the {name} of a backoff"))
         if isinstance(self.factor, bool) or not isinstance(self.factor, (int, float)) or not 1 <= self.factor <= 100:
@@ -55,8 +55,8 @@ class Backoff:
 
     @staticmethod
     def from_json(text: str | None) -> Backoff:
-        """Read from the job's row. The default if there is none, or if another program wrote something unusable: an
-        attempt must be settled whatever its row holds."""
+        """The backoff in a job's row. If the row has none, or another program wrote an unusable one, the default: an
+        attempt must be settled whatever its row contains."""
         if not text:
             return DEFAULT_BACKOFF
         try:
@@ -66,15 +66,15 @@ class Backoff:
 
 
 def checked_backoff(stored: Any) -> Backoff:
-    """A backoff from its stored form, an object or the text of one; raises if it cannot be used."""
+    """A backoff from its stored form, which is a JSON object or its text; raises if it is unusable."""
     given = json.loads(stored) if isinstance(stored, str) else stored
     cap = given["base"] if given["kind"] == "fixed" else DAY
     return Backoff(**({"cap": cap} | given))
 
 
 def fixed(seconds_: float | timedelta = 0, *, seconds: float = 0, minutes: float = 0, hours: float = 0) -> Backoff:
-    """Always the same delay, plus a jitter of up to a fifth of it, so that jobs that failed together do not all start
-    again at one moment."""
+    """Always the same delay, plus a jitter of up to a fifth of it, so that jobs that failed together don't all start
+    again at the same moment."""
     extra = seconds_.total_seconds() if isinstance(seconds_, timedelta) else seconds_
     total = _positive(extra + seconds + minutes * 60 + hours * 3600, "fixed()")
     return Backoff("fixed", total, total)
@@ -89,7 +89,7 @@ def exponential(base: float | timedelta = 10, cap: float | timedelta = DAY, fact
 def _positive(value: float | timedelta, what: str) -> float:
     number = seconds(value, what)
     if number <= 0:
-        raise InvalidArguments(f"{what} needs a delay greater than zero")
+        raise InvalidArguments(f"{what} needs a delay greater than zero, not {value!r}")
     return number
 
 
@@ -98,16 +98,16 @@ DEFAULT_BACKOFF = exponential()
 
 class Streaks(NamedTuple):
     """Counts since the last attempt that came back (succeeded, failed, timed out or snoozed), or since an operator's
-    retry; columns of jobs_live. `losses` and `releases` are totals over the job's whole life, for computing tries.
-    They are never limited themselves, because a job that snoozes for months would reach every limit.
+    retry. They are columns of jobs_live, as are `losses` and `releases`, the totals over the job's life from which its
+    tries are computed. The totals have no limits, because a job that snoozes for months would reach any limit.
 
     `losses_in_row` above 0 makes the job a suspect, which runs in quarantine. Quarantine ends with the first attempt
-    that comes back, so that one `kill -9` does not slow a job for the rest of its life. But take a job that kills
-    every second worker: it behaves in quarantine, gets out, kills the next worker, and so on. If it snoozes in between,
-    that never ends, because neither snoozes nor losses count as tries. So each loss also starts a probation of
-    PROBATION attempts that come back. If the job is lost again on probation, it is quarantined until PROBATION more
-    attempts come back (`probation` is above PROBATION then), and deaths there convict it. Losses in a row start one
-    probation: the second shows nothing new about the job. Convictions stay until an operator's retry."""
+    that comes back, so that one `kill -9` does not slow a job for the rest of its life. But take a job that kills every
+    second worker: it behaves in quarantine, gets out, kills the next worker, and so on. If it snoozes in between, that
+    never ends, because neither snoozes nor losses count as tries. So each loss also starts a probation of PROBATION
+    attempts that come back. If the job is lost again on probation, it is quarantined until PROBATION more attempts come
+    back (`probation` is above PROBATION then), and deaths in quarantine convict it. Several losses in a row start one
+    probation, because the later ones show nothing new about the job. Convictions stay until an operator's retry."""
 
     losses_in_row: int = 0
     probation: int = 0
@@ -119,7 +119,7 @@ NO_STREAKS = Streaks()
 
 
 def suspect(job: Claimed) -> bool:
-    """Whether the job's next attempt runs in quarantine. Any loss sets `probation`, so 0 there means no."""
+    """Whether the job's next attempt runs in quarantine."""
     return job.losses_in_row > 0 or job.probation > PROBATION
 
 
@@ -137,23 +137,23 @@ class Transition:
     released: int = 0
     lost: int = 0
     convicted: int = 0
-    streaks: Streaks = NO_STREAKS  # of a job that goes back to waiting
-    fault: Fault | None = None  # what the attempt shows about its source
+    streaks: Streaks = NO_STREAKS  # of a job that will run again
+    fault: Fault | None = None  # counts against the job's source
     retry_after: float | None = None
-    trace: Trace | None = field(default=None, compare=False, repr=False)  # what the attempt raised
-    told: Sequence[str] = field(default=(), compare=False, repr=False)  # its messages for an error tracker
+    trace: Trace | None = field(default=None, compare=False, repr=False)  # the exceptions that the attempt raised
+    told: Sequence[str] = field(default=(), compare=False, repr=False)  # their messages for an error tracker
 
     def __post_init__(self) -> None:
         if self.state not in allowed(State.RUNNING, self.outcome):
             raise NotAllowed(f"a running job whose attempt ended {self.outcome!s} cannot become {self.state!s}")
 
 
-SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # without a result, as most jobs end; they share this value
+SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # without a result, as most jobs end: one shared value
 CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
 
 
 def decide(job: Claimed, end: AttemptEnd, draw: float) -> Transition:
-    """What follows for `job` when its attempt has ended with `end`; `draw` in [0, 1) is the jitter."""
+    """The transition of `job` after its attempt has ended with `end`; `draw` in [0, 1) is the jitter."""
     match end:
         case Succeeded(result):
             return SUCCESS if result is None else Transition(State.SUCCEEDED, Outcome.SUCCEEDED, result=result)
@@ -188,7 +188,7 @@ def _came_back(job: Claimed) -> Streaks:
 def _after_release(job: Claimed, cause: ReleaseCause) -> Streaks:
     if cause == "asked":
         return _came_back(job)
-    # The attempt was stopped, or did not even start: that shows nothing about what it would have done to its worker.
+    # The attempt was stopped or never started, so it shows nothing about what it would have done to its worker.
     return Streaks(
         job.losses_in_row,
         job.probation,
@@ -238,7 +238,7 @@ def _after_loss(job: Claimed, end: Lost, draw: float) -> Transition:
         state = State.DEAD
     else:
         state = State.RETRYABLE
-    # Jitter: the jobs of one dead worker must not all start again at the same moment.
+    # Jitter, so that the jobs of one dead worker don't all start again at the same moment.
     delay = draw * 2.0 ** min(job.losses_in_row, 6) if state is State.RETRYABLE else 0.0
     return Transition(
         state,

@@ -1,10 +1,10 @@
 """Jobs that run behind Redis, in a worker of another program: who holds their lease, and what a request contains.
 
-A published job is claimed like any other: it has a lease, and counts for the limits of its source. At first the stream
-holds the lease (UNREAD), which does not run out: a request that waits in the stream is not the silence of a worker.
-The column `published` of such a job is 'unread', and the view `jobs` shows it as queued. With the first message of its
-worker it becomes 'read', and the lease runs out `redis.lease_seconds` after the last message. A worker behind Redis
-cannot be made to stop, so the cancel of a job with a value in `published` is final at once.
+A published job is claimed like any other: it has a lease and counts towards the limits of its source. At first the
+stream holds the lease (UNREAD), and the lease doesn't expire, because a request that waits in the stream doesn't mean
+that a worker has died. The job's column `published` is 'unread', and the view `jobs` shows the job as queued. With the
+first message from its worker, the column becomes 'read', and from then on the lease expires `redis.lease_seconds` after
+the last message. Nothing can stop a worker behind Redis, so cancelling a published job is final at once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rowlock.core.errors import InvalidArguments
 UNREAD = "redis-unread"  # holder of a published job whose worker has sent no message yet
 WHILE_UNREAD = 3_000_000_000.0  # seconds; the lease of an unread request
 
-# Field -> where its value comes from (args.NAME, job.owner …), or field -> a JSON object of such.
+# Field -> where its value comes from (args.NAME, job.owner …), or field -> several of these, sent as a JSON object.
 Request = Mapping[str, str | Mapping[str, str]]
 
-# The request of the replay exports, which is the default for all tasks. An argument that it does not name is sent in
-# `options` under its own name.
+# The request of the replay exports, which is the default for all tasks. Arguments that it does not name are sent in
+# `options` under their own names.
 REPLAYS: Request = {
     "replayId": "args.replayId",
     "options": {
@@ -32,19 +32,19 @@ REPLAYS: Request = {
         "createdAt": "job.createdAt",
     },
 }
-RESERVED = ("jobId", "jobType", "attempt")  # fields that every request has, and that cannot be chosen
+RESERVED = ("jobId", "jobType", "attempt")  # fields of every request, which a task cannot redefine
 OF_JOB = ("job.owner", "job.createdAt", "job.attempt", "job.priority", "job.outputPath")
 OUTPUT = "job.outputPath"
 OUTPUT_NAME = "result"  # the file's name in outputPath, unless the request says job.outputPath/NAME
 
 
 def checked_request(given: Any) -> Request:
-    """The fields of a request: each is a source, or an object of sources that is sent as JSON."""
+    """The fields of a request, checked: each is a source, or an object of sources that is sent as JSON."""
     if not isinstance(given, Mapping) or not given:
         raise InvalidArguments(f"request must be a mapping of fields, not {given!r:.100}")
     for name, source in given.items():
         if not isinstance(name, str) or name in RESERVED:
-            raise InvalidArguments(f"request: {name!r} cannot be chosen; {', '.join(RESERVED)} are always sent")
+            raise InvalidArguments(f"request: {name!r} can't be a field; {', '.join(RESERVED)} are always sent")
         for inner in source.values() if isinstance(source, Mapping) else [source]:
             _check_source(name, inner)
     return {name: dict(s) if isinstance(s, Mapping) else s for name, s in given.items()}
@@ -54,7 +54,7 @@ def _check_source(name: str, source: Any) -> None:
     known = isinstance(source, str) and (source.startswith("args.") or source in OF_JOB or _file_name(source))
     if not known:
         there_are = f"args.NAME, {', '.join(OF_JOB)}, {OUTPUT}/FILE"
-        raise InvalidArguments(f"request: the field {name!r} takes one of {there_are}; not {source!r:.100}")
+        raise InvalidArguments(f"request: the field {name!r} must be one of {there_are}; not {source!r:.100}")
 
 
 def _file_name(source: str) -> str | None:
@@ -73,7 +73,7 @@ def sources_of(request: Request) -> list[str]:
 
 
 def output_name(request: Request) -> str | None:
-    """The name of the file that the worker writes; None when the request has no outputPath."""
+    """The name of the file that the worker writes; None if the request has no outputPath."""
     for source in sources_of(request):
         if source == OUTPUT:
             return OUTPUT_NAME
@@ -92,6 +92,6 @@ def check_arguments(task: str, request: Request, names: tuple[str, ...]) -> None
 
 
 def folder_name(attempt: int, token: str) -> str:
-    """The folder of one attempt below that of its job. It is the fence: a late worker of an older attempt, or one that
-    guesses, names another folder."""
+    """The folder of one attempt, below that of its job. It is the fence: a late worker of an older attempt, or one that
+    guesses, names a different folder."""
     return f"{attempt}-{token[:8]}"

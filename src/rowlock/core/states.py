@@ -1,4 +1,4 @@
-"""The state machine, as one table. `core.policy.Transition` refuses a change that is not in it, and the drawing in the
+"""The state machine, as one table. `core.policy.Transition` refuses changes that are not in it, and the diagram in the
 docs is generated from it."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """The state of a job, as its row has it."""
+    """The state of a job, as its row stores it."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -18,7 +18,7 @@ class State(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How one attempt ended. The state of its job follows from it, but is another thing."""
+    """How one attempt ended. The state of its job follows from that, but is not the same."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -31,8 +31,8 @@ class Outcome(StrEnum):
 FINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 LIVE = frozenset({State.QUEUED, State.RUNNING, State.RETRYABLE})
 
-# (state, event) -> the states that may follow. A pair that is not here is refused. The outcomes are the events that end
-# a running attempt.
+# (state, event) -> the states that may follow. A pair that is missing here is refused. The events of a running job are
+# the outcomes of its attempt.
 TRANSITIONS: dict[tuple[State, str], frozenset[State]] = {
     (State.QUEUED, "claim"): frozenset({State.RUNNING}),
     (State.RETRYABLE, "claim"): frozenset({State.RUNNING}),
@@ -52,5 +52,5 @@ TRANSITIONS: dict[tuple[State, str], frozenset[State]] = {
 
 
 def allowed(state: State, event: str) -> frozenset[State]:
-    """The states that may follow `event` in `state`; empty when it is refused."""
+    """The states that may follow `event` in `state`; empty if the event is refused."""
     return TRANSITIONS.get((state, event), frozenset())

@@ -1,5 +1,5 @@
-"""Times as people type them: durations (`90`, `30s`, `5m`, `2h`, `1d`), and ISO times with their zone. And `FakeClock`,
-the clock of tests; in production, the database has the clock."""
+"""Times as people type them: durations (`90`, `30s`, `5m`, `2h`, `1d`) and ISO times with a zone. Also `FakeClock`, the
+clock of tests; in production, the database is the clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from rowlock.core.errors import InvalidArguments
 
-# Outside of these there are no jobs, and at the edge of Python's calendar a time cannot be converted to another zone.
+# No job has a time outside this range. At the edges of Python's calendar, times can't be converted to other zones.
 FIRST_MOMENT, LAST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 _LONGEST = (LAST_MOMENT - FIRST_MOMENT).total_seconds()
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
@@ -18,8 +18,8 @@ _TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?")
 
 
 def parse_moment(text: str, expected: str = "a time such as 2026-03-01T09:00:00+01:00") -> datetime:
-    """An ISO time with its zone; InvalidArguments for any other text. A plus sign that a URL turned into a space is
-    read as a plus sign."""
+    """An ISO time with its zone; InvalidArguments for any other text. A space in place of the plus sign is accepted,
+    because URLs turn one into the other."""
     found = _iso(text.strip()) or _iso(text.strip().replace(" ", "+"))
     if found is None:
         raise InvalidArguments(f"{text!r:.100}: expected {expected}")
@@ -29,7 +29,7 @@ def parse_moment(text: str, expected: str = "a time such as 2026-03-01T09:00:00+
 
 
 def parse_moment_or_ago(text: str) -> datetime:
-    """An ISO time with its zone, or a duration before now such as 2h; moved into the years 1970 to 2199."""
+    """An ISO time with its zone, or a duration before now such as 2h; clamped to the years 1970 to 2199."""
     ago = parse_duration(text)
     if ago is None:
         found = parse_moment(text, "a time ago such as 2h, or a moment such as 2026-03-01T09:00:00Z")
@@ -46,7 +46,7 @@ def _iso(text: str) -> datetime | None:
 
 
 def parse_duration(text: str) -> float | None:
-    """Seconds; None if the text is not a duration: the caller words the error."""
+    """A duration in seconds; None if the text isn't one, so that the caller can word the error."""
     match = _TEXT.fullmatch(text.strip())
     return None if match is None else float(match[1]) * UNITS[match[2] or "s"]
 
@@ -66,16 +66,16 @@ def spell(seconds: float) -> str:
 
 
 class FakeClock:
-    """A clock that moves only when you move it. Stores that are given one use it instead of the database's."""
+    """A clock that moves only when you move it. A store that gets one uses it instead of the database's clock."""
 
     def __init__(self, start: datetime | None = None) -> None:
         self._now = start or datetime(2026, 1, 1, tzinfo=UTC)
 
     def now(self) -> datetime:
-        """The present moment, in UTC."""
+        """The current time, in UTC."""
         return self._now
 
     def move(self, by: float | timedelta) -> datetime:
-        """Go forward (or back) by seconds or a timedelta; returns the new present."""
+        """Move forward (or back) by seconds or a timedelta; returns the new time."""
         self._now += by if isinstance(by, timedelta) else timedelta(seconds=by)
         return self._now

@@ -1,9 +1,9 @@
-"""What an attempt raised, as plain data and as text: every exception of its chain, without variables and secrets.
+"""The exceptions of an attempt, as plain data and as text: the whole chain, without variables and secrets.
 
-The log, the attempt's row and Sentry all read it. It is plain data, so that a child process can send it as JSON, and no
-exception keeps the frames of a handler, with its arguments, alive. A class of exceptions is user code and may override
-attributes, so Python's own are read from BaseException; if reading still fails, there is no trace, and no second error.
-`traceback.TracebackException` is not used: it reads every member of a group, and a TaskGroup may have thousands.
+The log, the attempt's row and Sentry all use it. Plain data can be sent by a child process as JSON, and does not keep a
+handler's frames and arguments alive, as an exception would. Exception classes are user code and may override
+attributes, so Python's own are read from BaseException; if reading still fails, there is no trace, but no second error
+either. `traceback.TracebackException` would read every member of a group, and a TaskGroup may have thousands.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from rowlock.core.error_text import HIDDEN, clean, kind, said, scrub, whole_word
 if TYPE_CHECKING:
     from rowlock.core.argument_values import ArgumentValues
 
-Trace: TypeAlias = Sequence[Sequence[Any]]  # the fields of each Raised; lists, where it came as JSON
+Trace: TypeAlias = Sequence[Sequence[Any]]  # the fields of each Raised; lists if it came as JSON
 
 STORED_BYTES = 16 * 1024  # of the text on an attempt's row
 LOGGED_BYTES = 64 * 1024
-FEW, SOME = 3, 20  # frames of libraries that a shorter text keeps before and after each stretch of them
-CHAIN = 20  # exceptions of one chain of causes; the last ones raised are kept
+FEW, SOME = 3, 20  # library frames that a shortened text keeps at the start and end of each run of them
+CHAIN = 20  # exceptions of one chain of causes; those raised last are kept
 MEMBERS = 20  # exceptions of one group
-EXCEPTIONS = 40  # in all
+EXCEPTIONS = 40  # in total
 FRAMES = 100  # of one exception
-STEPS = 20_000  # frames that are read: a deep recursion has very many
+STEPS = 20_000  # frames to read: a deep recursion has very many
 REPEATS = 3  # how often a repeated frame is kept
 NOTES, NOTE_BYTES = 20, 2048
 CODE_LENGTH = 300
@@ -53,8 +53,8 @@ class Frame(NamedTuple):
     line: int
     function: str
     code: str  # the source line, if it can be read
-    own: bool  # of the user's program: neither Python's, nor a package's, nor ours
-    repeated: int = 0  # how many more times it follows here, in a recursion
+    own: bool  # part of the user's program: not of Python, a package or Rowlock
+    repeated: int = 0  # how many more times the same line follows, in a recursion
 
 
 class Raised(NamedTuple):
@@ -64,27 +64,27 @@ class Raised(NamedTuple):
     said: str  # its message
     frames: Sequence[Sequence[Any]] = ()  # the fields of each Frame, the outermost first
     notes: Sequence[str] = ()
-    leads: str = ""  # "cause" or "context": how the exception that follows came of it; "" for the last one
-    depth: int = 0  # how many groups it is in
+    leads: str = ""  # "cause" or "context": how it led to the next exception; "" for the last one
+    depth: int = 0  # number of groups around it
 
 
 # --- reading an exception
 
 
 def trace_of(error: BaseException) -> Trace | None:
-    """The exception with its causes, the members of its groups, their notes and frames; None if it cannot be read."""
+    """The exception with its causes and group members, their notes and frames; None if it cannot be read."""
     try:
         return tuple(
             Raised(_class(one), _message(one), _frames(one), _notes(one), leads, depth)
             for one, leads, depth in islice(_exceptions(error, 0, set()), EXCEPTIONS)
         )
-    except BaseException:  # a hostile class; without a trace the attempt fails all the same
+    except BaseException:  # a hostile class: the attempt fails as usual, without a trace
         return None
 
 
 def told_of(error: BaseException, args: str) -> tuple[str, ...]:
-    """The messages of the exceptions in `trace_of`, with their notes, for an error tracker: without secrets, addresses
-    of people and values of the job's arguments. Values are removed first, while each is still whole."""
+    """The messages and notes of the exceptions in `trace_of`, for an error tracker: without secrets, e-mail addresses
+    and values of the job's arguments. Values are removed first, while each is still in one piece."""
     from rowlock.core.argument_values import ArgumentValues  # only error trackers need it
 
     values = ArgumentValues(args)
@@ -100,8 +100,8 @@ def _told(error: BaseException, values: ArgumentValues) -> str:
 
 
 def _exceptions(error: BaseException, depth: int, seen: set[int]) -> Iterator[tuple[BaseException, str, int]]:
-    """Each exception, how it leads to the next one, and how many groups it is in: the first cause first, and each group
-    followed by its members. `seen` has the ids of those that were found, because a chain may be a circle."""
+    """Each exception, how it led to the next one, and the number of groups around it. The first cause comes first, and
+    members come after their group. `seen` has the ids of exceptions already found, because a chain may be a cycle."""
     chain: list[tuple[BaseException, str]] = []
     next_: BaseException | None = error
     leads = ""
@@ -147,10 +147,10 @@ def _raw_notes(error: BaseException) -> list[str]:
 
 
 def _frames(error: BaseException) -> tuple[Frame, ...]:
-    """The frames from the first that is not Rowlock's, at most FRAMES: those of libraries are left out first."""
+    """At most FRAMES frames, from the first that is not Rowlock's. If there are more, library frames go first."""
     stack = StackSummary.extract(islice(walk_tb(_own(error, "__traceback__")), STEPS), lookup_lines=False)
     first = next((at for at, frame in enumerate(stack) if not frame.filename.startswith(OURS)), 0)
-    frames: list[tuple[FrameSummary, int]] = []  # each with how many more times it follows
+    frames: list[tuple[FrameSummary, int]] = []  # frame and number of repetitions
     for _, same in groupby(stack[first:], key=attrgetter("filename", "lineno", "name")):
         equal = list(same)
         shown = equal[:REPEATS]
@@ -165,7 +165,7 @@ def _frames(error: BaseException) -> tuple[Frame, ...]:
 
 
 def _code(frame: FrameSummary) -> str:
-    with suppress(Exception):  # the loader of a module is user code
+    with suppress(Exception):  # a module's loader is user code
         return scrub((frame.line or "")[:CODE_LENGTH])
     return ""
 
@@ -189,20 +189,20 @@ def _libraries() -> tuple[str, ...]:
 
 
 def exceptions_of(trace: Trace) -> list[Raised]:
-    """The exceptions in the order of Python's own tracebacks: causes first, the one that ended the attempt last, the
-    members of a group after it."""
+    """The exceptions in the order of Python's own tracebacks: causes first, the exception that ended the attempt last,
+    and the members of a group after the group."""
     return [Raised(*fields) for fields in trace]
 
 
 def traceback_text(trace: Trace, limit: int) -> str:
-    """The traceback as indented lines without control characters, in at most `limit` bytes of UTF-8. When it is too
-    long, frames of libraries go first and frames of the user's program last."""
+    """The traceback as indented lines without control characters, in at most `limit` bytes of UTF-8. If it is too long,
+    frames of libraries are left out first and frames of the user's program last."""
     exceptions = exceptions_of(trace)
     for kept in (None, SOME, FEW, 0):
         text = "\n".join(line for one in exceptions for line in _lines(one, kept))
         if len(text.encode()) <= limit:
             return text
-    # Too many exceptions or too long messages: the end of the text has the exception that ended the attempt.
+    # Too many exceptions or long messages. Keep most of the end, which has the exception that ended the attempt.
     data = text.encode()
     head = data[: limit // 4].decode("utf-8", "ignore")
     tail = data[-(limit - limit // 4 - 40) :].decode("utf-8", "ignore")
@@ -210,7 +210,7 @@ def traceback_text(trace: Trace, limit: int) -> str:
 
 
 def _lines(one: Raised, kept: int | None) -> list[str]:
-    """One exception. `kept` is how many frames remain at the start and the end of each run of library frames."""
+    """The lines of one exception. `kept` is how many frames remain at each end of a run of library frames."""
     inside = "  " * one.depth
     lines = [f"{inside}  Traceback (most recent call last):"] if one.frames else []
     for frame in _shortened([Frame(*fields) for fields in one.frames], kept):
@@ -232,7 +232,7 @@ def _lines(one: Raised, kept: int | None) -> list[str]:
 
 
 def _shortened(frames: list[Frame], kept: int | None) -> Iterator[Frame | int]:
-    """The frames, with a number where as many frames of libraries are left out."""
+    """The frames, with a number in place of that many library frames."""
     for own, group in groupby(frames, key=attrgetter("own")):
         stretch = list(group)
         if own or kept is None or len(stretch) <= 2 * kept:
@@ -244,7 +244,7 @@ def _shortened(frames: list[Frame], kept: int | None) -> Iterator[Frame | int]:
 
 
 def printable(text: str) -> str:
-    """Text with control characters escaped: it cannot end a line, move a cursor or colour a terminal."""
+    """Text with control characters escaped, so that it cannot end a line, move the cursor or colour a terminal."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -1,1 +1,1 @@
-"""One answer to "what is wrong?": conditions, alert rules, and the messages they send."""
+"""One answer to "what is wrong?": conditions, alerts, and their messages."""

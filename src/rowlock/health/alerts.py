@@ -1,12 +1,12 @@
-"""Alerts: when a rule fires, repeats and is resolved; who evaluates the rules; messages until they arrive.
+"""Alerts: when they fire, repeat and are resolved; which process evaluates the rules; messages until they arrive.
 
 A rule is about one or more subjects: a queue, a task, a source, a schedule, or the whole system (the empty subject).
-Its condition must hold for a while before the alert fires (`hold`, written `for` in the config) and be gone for a while
-before it is resolved (`resolve_after`), so that a number hovering around its limit makes one alert and not many.
+Its condition must hold for a while before the alert fires (`hold`, written `for` in the config), and be gone for a
+while before the alert is resolved (`resolve_after`): a number hovering around its limit causes one alert, not many.
 
-One process at a time holds the lease and evaluates. What it writes is fenced by the lease's token: a process that was
-frozen with an old snapshot changes nothing. A message is written in the same transaction as the change it reports, so
-a process that dies before sending one leaves it to the next holder.
+One process at a time holds the lease and evaluates the rules. The lease's token fences its writes, so a process that
+was frozen with an old snapshot changes nothing. A message is stored in the same transaction as the change it reports:
+if a process dies before sending it, the next holder of the lease does.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class Alert:
 
     @property
     def state(self) -> str:
-        """`pending` (the condition has not held for long enough), `firing`, or `resolving` (it has ceased to hold)."""
+        """`pending` (the condition has not held for long enough), `firing`, or `resolving` (it no longer holds)."""
         if self.fired_at is None:
             return "pending"
         return "firing" if self.false_since is None else "resolving"
 
 
 class Decision(NamedTuple):
-    """The alert as it is now (None: over), and the type of the message to send, if any."""
+    """The alert's next state (None: it is over), and the type of the message to send, if any."""
 
     alert: Alert | None
     message: MessageType | None = None
 
 
 def decide(rule: AlertRule, subject: str, alert: Alert | None, seen: Condition | None, now: datetime) -> Decision:
-    """The next state of an alert, from whether the rule's condition holds. A stored time in the future was written by a
+    """The next state of an alert: `seen` is the rule's condition if it holds. A stored time in the future comes from a
     clock that was ahead, and counts as now."""
     if seen is None:
         return _gone(rule, alert, now)
@@ -94,17 +94,17 @@ class Message:
     type: str
     body: dict[str, Any]
     attempts: int
-    wait: float = 0.0  # seconds until it may be tried
+    wait: float = 0.0  # seconds until its next attempt
     age: float = 0.0
     last_error: str | None = None
 
 
 @operation(repeatable=True)
 def take(holder: str, token: str, lease: float) -> Steps[float]:
-    """Take or renew the lease. Returns 0 if `token` has it now, else the seconds until another process's lease ends."""
+    """Take or renew the lease. Returns 0 if `token` has it now, else the seconds until the other process's ends."""
     found = yield Call("alert_lease")
     if found and found[0].holder != holder and 0 < found[0].seconds <= 3600:
-        return float(found[0].seconds)  # no write where there is nothing to take
+        return float(found[0].seconds)  # avoid a write that can't take anything
     if (yield Call("take_alert_lease", holder=holder, token=token, lease=lease)):
         return 0.0
     return lease
@@ -112,7 +112,7 @@ def take(holder: str, token: str, lease: float) -> Steps[float]:
 
 @operation(single=True, repeatable=True)
 def leave(token: str) -> Steps[None]:
-    """Give the lease up, so that another process need not wait for its end."""
+    """Give up the lease, so that another process doesn't have to wait until it expires."""
     yield Call("leave_alert_lease", token=token)
 
 
@@ -123,8 +123,8 @@ def look(rules: Sequence[AlertRule]) -> Operation[Snapshot]:
 
 @operation()
 def evaluate(token: str, rules: Sequence[AlertRule], found: Snapshot) -> Steps[bool]:
-    """Write the alerts that follow from a snapshot, with their messages. False, and nothing is changed, if `token` has
-    lost the lease."""
+    """Store the alerts that follow from a snapshot, and their messages. Returns False and changes nothing if `token`
+    has lost the lease."""
     if not (yield Call("hold_alert_lease", token=token)):
         return False
     now = yield from clock.now().start()
@@ -157,14 +157,14 @@ def _decisions(
         for subject in {*seen, *(subject for name, subject in before if name == rule.name)}:
             key = (rule.name, subject)
             decided[key] = decide(rule, subject, before.get(key), seen.get(subject), now)
-    for key, alert in before.items():  # alerts of rules that the config no longer has end here
+    for key, alert in before.items():  # end alerts whose rule is gone from the config
         if key not in decided:
             decided[key] = Decision(None, "alert.resolved" if alert.fired_at is not None else None)
     return decided
 
 
 def _body(alert: Alert, when: str | None, resolved_at: datetime | None) -> dict[str, Any]:
-    """The data of a message; keys in camelCase, as in the job API."""
+    """The data of a message, with keys in camelCase as in the job API."""
     return {
         "rule": alert.rule,
         "when": when,
@@ -200,11 +200,11 @@ def unsent(n: int) -> Steps[list[Message]]:
 
 @operation(single=True, repeatable=True)
 def arrived(message_id: str) -> Steps[None]:
-    """Delete a message that has arrived or is given up."""
+    """Delete a message that has arrived, or that won't be tried again."""
     yield Call("alert_message_sent", id=message_id)
 
 
 @operation(single=True)
 def failed(message_id: str, wait: float, error: str) -> Steps[None]:
-    """Note a failed attempt; the next one is `wait` seconds away."""
+    """Count a failed attempt; the next one is `wait` seconds from now."""
     yield Call("alert_message_failed", id=message_id, wait=wait, error=error[:500])

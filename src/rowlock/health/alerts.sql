@@ -1,7 +1,7 @@
 -- Alerts, in the order of health/alerts.py.
 
 -- name: take_alert_lease
--- Take the lease of the process that evaluates the rules, or renew it; no row if another process has it. A lease that ends
+-- Take or renew the lease of the process that evaluates the rules; no row if another process has it. A lease that ends
 -- more than an hour from now was written while the clock was ahead, and counts as expired.
 INSERT INTO {t}alert_lease (one, holder, token, expires_at)
 SELECT 1, :holder, mine.token, {after(:lease)} FROM {row:mine(token uuid)} WHERE TRUE
@@ -20,7 +20,7 @@ SELECT holder, {seconds_until(expires_at)} AS seconds FROM {t}alert_lease;
 DELETE FROM {t}alert_lease WHERE token = :token;
 
 -- name: hold_alert_lease
--- The fence: a row if this token still has the lease. Locked, so that no other process takes the lease before the commit.
+-- The fence: a row if this token still has the lease, locked so that no other process takes it before the commit.
 SELECT one FROM {t}alert_lease WHERE token = :token AND expires_at > {now}
 FOR UPDATE;
 
@@ -53,7 +53,7 @@ SELECT made.id, made.type, made.body, {now}, {now}
 FROM {rows:made(id uuid, type text, body json)};
 
 -- name: alert_messages
--- The oldest messages that have not arrived, each with the seconds until its next attempt. Those of one alert
+-- The oldest messages that have not arrived, each with the seconds until its next attempt. The messages of one alert
 -- are sent in this order, so that "resolved" never arrives before "firing".
 SELECT CAST(id AS text) AS id, type, body, attempts, {seconds_until(send_after)} AS wait,
        -{seconds_until(created_at)} AS age, last_error
@@ -62,7 +62,7 @@ ORDER BY created_at, id
 LIMIT :n;
 
 -- name: alert_message_sent
--- Delete a message that has arrived, or that is not tried again.
+-- Delete a message that has arrived, or that won't be tried again.
 DELETE FROM {t}alert_messages WHERE id = :id;
 
 -- name: alert_message_failed

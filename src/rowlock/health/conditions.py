@@ -1,6 +1,5 @@
-"""What is wrong now: pure functions over a snapshot, for alerts, the first page of the dashboard, `rowlock stats`,
-`top`, `doctor` and the metrics.
-"""
+"""Finds what is wrong now. Pure functions of a snapshot, for alerts, the dashboard's first page, `rowlock stats`,
+`top`, `doctor` and the metrics."""
 
 from __future__ import annotations
 
@@ -12,22 +11,22 @@ from rowlock.core.config.alert_rules import KINDS, AlertRule
 from rowlock.core.times import spell
 from rowlock.store.read.snapshot import RunningJob, Snapshot
 
-# A queue is behind if its oldest ready job has been due for longer, unless it is paused or unserved: then that is
-# reported. An alert rule `oldest_seconds` has a limit of its own.
+# A queue is behind if its oldest ready job has been due for longer than this. If the queue is paused or unserved, that
+# is reported instead. Alert rules of the kind `oldest_seconds` have their own limit.
 BEHIND_SECONDS = 60.0
-STUCK_SECONDS = 60.0  # some sweeps: by then a worker should have reclaimed a job whose lease has expired
+STUCK_SECONDS = 60.0  # a few sweeps: after these, a worker should have reclaimed a job whose lease has expired
 SOURCES_NAMED = 5
-MOST_SUBJECTS = 20  # of one rule, the worst first: a thousand open breakers must not send a thousand messages
+MOST_SUBJECTS = 20  # of one rule, worst first, so that a thousand open breakers don't send a thousand messages
 
 
 class ConditionKind(NamedTuple):
-    """How bad a kind of condition is (warn or fail), and where to look."""
+    """How serious a kind of condition is (warn or fail), and where to look."""
 
     level: str
     check: str  # of `rowlock doctor`
     view: str  # of the dashboard
-    rule: str | None = None  # the kind of alert rule that is about it
-    needs_limit: bool = False  # only a rule's limit makes it wrong
+    rule: str | None = None  # the kind of alert rule that reports it
+    needs_limit: bool = False  # wrong only by the limit of an alert rule
 
 
 CONDITIONS = {
@@ -51,8 +50,8 @@ CONDITIONS = {
 
 
 class Condition(NamedTuple):
-    """Something that is wrong: with what (empty: with the whole system), the number that exceeds its limit, a sentence
-    for people, and what to do."""
+    """Something that is wrong: its kind, the name of what it affects (empty: the whole system), the value that exceeds
+    its limit, a sentence for people, and what to do."""
 
     kind: str
     name: str
@@ -62,7 +61,7 @@ class Condition(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The sentence without its reasons and hints."""
+        """The sentence without reasons and hints."""
         return self.text.partition("; ")[0]
 
 
@@ -71,31 +70,31 @@ def conditions(found: Snapshot) -> list[Condition]:
     return [
         *_queues(found),
         *_workers(found),
-        *_broken(_standing("breaker_open"), found),
+        *_broken(_default_rule("breaker_open"), found),
         *_closed(found),
-        *_missed(_standing("missed_ticks"), found),
+        *_missed(_default_rule("missed_ticks"), found),
         *_schedules(found),
         *_unknown(found),
-        *_dead(_standing("dead"), found),
+        *_dead(_default_rule("dead"), found),
         *_stuck(found),
         *_rows(found),
     ]
 
 
 def counted(found: Snapshot) -> dict[str, int]:
-    """How many things are wrong, by kind; 0 for a kind of which nothing is."""
+    """The number of conditions of each kind, even if it is 0, without the kinds that need a rule's limit."""
     number = Counter(one.kind for one in conditions(found))
     return {name: number[name] for name, kind in CONDITIONS.items() if not kind.needs_limit}
 
 
 def see(rule: AlertRule, found: Snapshot) -> dict[str, Condition]:
-    """What is wrong by the limits of a rule, by subject: the worst MOST_SUBJECTS."""
-    seen = [one for one in _LOOKS[rule.when](rule, found) if not rule.only or one.name in rule.only]
+    """The conditions that exceed the limit of a rule, by subject: the worst MOST_SUBJECTS."""
+    seen = [one for one in _CHECKS[rule.when](rule, found) if not rule.only or one.name in rule.only]
     return {one.name: one for one in sorted(seen, key=lambda one: -one.value)[:MOST_SUBJECTS]}
 
 
-def _standing(when: str) -> AlertRule:
-    """The rule of this kind that holds without a config."""
+def _default_rule(when: str) -> AlertRule:
+    """The rule of a kind with its default limit, which needs no config."""
     return AlertRule(when, when, KINDS[when].above or 0.0)
 
 
@@ -103,13 +102,13 @@ def _standing(when: str) -> AlertRule:
 
 
 def _queues(found: Snapshot) -> Iterator[Condition]:
-    """One condition for each queue in trouble. A pause, or that nobody serves it, explains why it is behind."""
+    """One condition for each queue in trouble. A queue that is paused or unserved isn't also reported as behind."""
     behind = {one.name: one for one in _oldest(AlertRule("", "oldest_seconds", BEHIND_SECONDS), found)}
     served = found.served
     for queue in found.queues:
         if since := found.paused.get(queue.name):
             text = f"queue {queue.name!r} has been paused since {since:%Y-%m-%d %H:%M} UTC"
-            yield Condition("paused", queue.name, queue.ready, text, f"to go on: rowlock queues resume {queue.name}")
+            yield Condition("paused", queue.name, queue.ready, text, f"to resume: rowlock queues resume {queue.name}")
         elif queue.name not in served and queue.queued + queue.retryable:
             yield from _no_worker(AlertRule("", "no_worker", only=(queue.name,)), found)
         elif queue.name in behind:
@@ -121,26 +120,26 @@ def _queued(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
         if queue.ready > rule.above:
             verb = "is" if queue.ready == 1 else "are"
             text = f"{_counted(queue.ready, 'job')} {verb} ready in queue {queue.name!r}, more than {rule.above:g}"
-            remedy = _hindrance(queue.name, found) or "more workers are needed"
+            remedy = _blocker(queue.name, found) or "more workers are needed"
             yield Condition("long_queue", queue.name, queue.ready, f"{text}; {remedy}")
 
 
 def _oldest(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
-    """Queues that are behind: the oldest ready job has waited too long."""
+    """The queues that are behind: their oldest ready job has waited too long."""
     for queue in found.queues:
         age = queue.oldest_ready_seconds or 0.0
         if age > rule.above:
             what = f"the oldest ready job of queue {queue.name!r} has waited for {spell(age)}"
-            hindrance = _hindrance(queue.name, found)
-            text = f"{what}, longer than {spell(rule.above)}{f'; {hindrance}' if hindrance else ''}"
+            blocker = _blocker(queue.name, found)
+            text = f"{what}, longer than {spell(rule.above)}{f'; {blocker}' if blocker else ''}"
             do = f"see why: rowlock jobs list --queue {queue.name} --state queued, and rowlock jobs explain ID"
             yield Condition("behind", queue.name, age, text, do)
 
 
-def _hindrance(queue: str, found: Snapshot) -> str | None:
-    """Why ready jobs of a queue would not start if there were more workers."""
+def _blocker(queue: str, found: Snapshot) -> str | None:
+    """Why more workers would not start the ready jobs of a queue."""
     if queue in found.paused:
-        return f"the queue is paused; to go on: rowlock queues resume {queue}"
+        return f"the queue is paused; to resume: rowlock queues resume {queue}"
     if not (held := found.held.get(queue)):
         return None
     named = ", ".join(held[:SOURCES_NAMED])
@@ -161,11 +160,11 @@ def _no_worker(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
 
 
 def _workers(found: Snapshot) -> Iterator[Condition]:
-    yield from _no_worker(_standing("no_worker"), found)
+    yield from _no_worker(_default_rule("no_worker"), found)
     for worker in found.listed:
         if not worker.alive:
             ago = max(0.0, (found.at - worker.seen_at).total_seconds())
-            text = f"worker {worker.id!r} has not been heard of for {spell(ago)}; any live worker takes its jobs back"
+            text = f"worker {worker.id!r} has sent no heartbeat for {spell(ago)}; any live worker takes its jobs back"
             do = f"look for its process, pid {worker.pid} on {worker.hostname}"
             yield Condition("silent_worker", worker.id, ago, text, do)
 
@@ -216,7 +215,7 @@ def _stuck(found: Snapshot) -> Iterator[Condition]:
 def _rows(found: Snapshot) -> Iterator[Condition]:
     for one in found.set_aside:
         text = f"{one.id} is set aside: {one.doing} failed for it, {_one_line(one.error)}"
-        again = f" (otherwise it is tried again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
+        again = f" (otherwise workers try again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
         do = f"correct that row, then delete its entry in the table set_aside{again}"
         yield Condition("set_aside", one.id, one.times, text, do)
     for job_id, task in found.never_due:
@@ -240,7 +239,7 @@ def _closed(found: Snapshot) -> Iterator[Condition]:
     for source in found.sources:
         if source.seconds is None:
             text = f"source {source.name!r} is {source.state}"
-            yield Condition("source_paused", source.name, 0, text, f"to go on: rowlock sources resume {source.name}")
+            yield Condition("source_paused", source.name, 0, text, f"to resume: rowlock sources resume {source.name}")
 
 
 def _missed(rule: AlertRule, found: Snapshot) -> Iterator[Condition]:
@@ -259,7 +258,7 @@ def _schedules(found: Snapshot) -> Iterator[Condition]:
 
 
 def _one_line(text: str) -> str:
-    """An error as one short line without control characters: it comes from outside."""
+    """An error from outside as one short line without control characters."""
     return "".join(char if char.isprintable() else " " for char in text)[:200]
 
 
@@ -267,7 +266,7 @@ def _counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-_LOOKS: dict[str, Callable[[AlertRule, Snapshot], Iterable[Condition]]] = {
+_CHECKS: dict[str, Callable[[AlertRule, Snapshot], Iterable[Condition]]] = {
     "running_seconds": _running,
     "queued": _queued,
     "oldest_seconds": _oldest,

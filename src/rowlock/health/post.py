@@ -1,7 +1,7 @@
-"""Delivers one signed message (Standard Webhooks), of a webhook or an alert. Needs rowlock[webhooks].
+"""Delivers one signed message (Standard Webhooks) of a webhook or an alert. Needs rowlock[webhooks].
 
-The address is checked when it is connected to. Redirects aren't followed, because nobody has checked their addresses.
-Only status and headers of the answer are read.
+The address is checked when connecting. Redirects aren't followed, because their addresses haven't been checked. Only
+the status and headers of the response are read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rowlock.public_web import Dial, Resolve, WebTarget, public_address, public_
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How a receiver is reached; a test gives another DNS."""
+    """How to reach a receiver; tests replace the DNS."""
 
     resolve: Resolve = system_resolve
     dial: Dial = public_socket
@@ -41,9 +41,9 @@ async def deliver(
     private: bool,
     transport: Transport | None = None,
 ) -> aiohttp.ClientResponse:
-    """Sign a message by each secret (during a rotation there are several) and send it; returns the answer, whatever its
-    status. Raises SourceError if there is none (code TIMEOUT, CONNECTION or DNS), or AddressRefused for an address that
-    is not public unless `private` allows it."""
+    """Sign a message with each secret (several during a rotation) and send it; returns the response, whatever its
+    status. Raises SourceError without a response (code TIMEOUT, CONNECTION or DNS), and AddressRefused for an address
+    that is not public unless `private` allows it."""
     body = json.dumps(message, ensure_ascii=False)
     now = datetime.now(UTC)
     headers = {
@@ -58,7 +58,7 @@ async def deliver(
     except TimeoutError:
         raise SourceError(f"{target.host} did not answer within {seconds:g} s", code="TIMEOUT") from None
     except (aiohttp.ClientError, OSError) as error:
-        # The error's own text is left out: it may quote the URL with a secret in it, and the receiver's data.
+        # Leave out the error's own text: it may quote the URL, which may contain a secret, or the receiver's data.
         reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
         raise SourceError(f"{target.host}: {reason}", code="CONNECTION") from None
 
@@ -72,11 +72,11 @@ async def post(
     private: bool,
     transport: Transport | None = None,
 ) -> aiohttp.ClientResponse:
-    """Send a request; returns the answer, of which status and headers may be read. Raises TimeoutError, OSError,
+    """Send a request; returns the response, of which only status and headers can be read. Raises TimeoutError, OSError,
     aiohttp.ClientError, or AddressRefused for an address that is not public unless `private` allows it."""
     by = transport or (Transport(dial=lambda info: socket.socket(*info[:3])) if private else Transport())
     host = target.host.strip("[]")
-    async with asyncio.timeout(seconds):  # around the DNS as well, which may hang
+    async with asyncio.timeout(seconds):  # includes the DNS, which may hang
         address = (await by.resolve(host))[0] if private else await public_address(target, by.resolve)
         connector = aiohttp.TCPConnector(
             socket_factory=by.dial, use_dns_cache=False, force_close=True, happy_eyeballs_delay=None

@@ -1,9 +1,9 @@
 """Alerts: one process at a time evaluates the rules and sends the messages.
 
 Every worker, dispatcher and server takes part, so that the death of all workers is noticed as well. A lease in the
-database decides which process it is; the others look again when the lease ends. Messages aren't jobs: an alert that no
-worker is alive cannot wait for a worker. A message stays in the database until its receiver has accepted it, so it
-arrives at least once.
+database decides which process does the work; the other processes look again when the lease ends. Messages aren't jobs,
+because the alert that no worker is alive can't wait for a worker. A message stays in the database until its receiver
+has accepted it, so it arrives at least once.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ log = logging.getLogger("rowlock.alerts")
 
 LEASE_ROUNDS = 3.0  # a holder that misses this many rounds is replaced
 FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
-KEPT_SECONDS = 86_400.0  # a message that cannot be delivered is given up after this long
-REFUSED_TRIES = 5  # a message is given up after this many answers such as 400
+KEPT_SECONDS = 86_400.0  # give up on a message that could not be delivered for this long
+REFUSED_TRIES = 5  # give up on a message after this many responses such as 400
 IDLE_SECONDS = 3600.0  # the sender sleeps until it is woken
-MOST_ALERTS = 100  # unsent messages read to choose the next one to send
-MOST_UNSENT = 10_000  # unsent messages read to log the new ones
+MOST_ALERTS = 100  # unsent messages to read when choosing the next one to send
+MOST_UNSENT = 10_000  # unsent messages to read when logging the new ones
 ANY_PORT = range(1, 65_536)
 
 
 class NotDelivered(Exception):
-    """Why a message did not arrive."""
+    """A message did not arrive."""
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
-        self.refused = refused  # the receiver answered that it does not accept the message
+        self.refused = refused  # the receiver's response was that it does not accept the message
 
 
 class Alerts:
-    """The part of one process: it takes its turn to evaluate the rules, and sends messages while it has the lease.
-    Without rules it does nothing."""
+    """The alerts of one process: while it has the lease, it evaluates the rules and sends messages. Without rules it
+    does nothing."""
 
     def __init__(self, settings: AlertSettings, store: Store, holder: str) -> None:
         if settings.rules:
@@ -57,8 +57,8 @@ class Alerts:
         self._logged = frozenset[str]()  # unsent messages that this process has logged
 
     def start(self, repeat: Callable[..., None]) -> None:
-        """Begin two loops: a receiver that is slow to answer must not delay the next look. `repeat` is `Loops.start`
-        of the worker."""
+        """Start two loops, so that a slow receiver doesn't delay the next evaluation. `repeat` is `Loops.start` of the
+        worker."""
         if self._settings.rules:
             repeat("alerts", self.round, vital=False)
             repeat("alert messages", self.send, self._wake, vital=False)
@@ -77,8 +77,8 @@ class Alerts:
         return self._settings.check_seconds if self._holds else 0.0
 
     async def _log_unsent(self) -> None:
-        """Log each message that no process has tried to send yet. Messages are sent in order, so if they were logged
-        when they are sent, a receiver that fails for an hour would also keep later alerts out of the log."""
+        """Log each message that no process has tried to send yet. Logging happens before sending, because messages are
+        sent in order: a receiver that fails for an hour would also keep later alerts out of the log."""
         unsent = await self._store.run(alerts.unsent(MOST_UNSENT))
         for message in unsent:
             if message.attempts == 0 and message.id not in self._logged:
@@ -86,11 +86,11 @@ class Alerts:
         self._logged = frozenset(message.id for message in unsent)
 
     async def send(self) -> float:
-        """Send the oldest message that is due, if this process has the lease; returns the delay before the next.
-        Messages of one alert are sent in order, and one that the receiver doesn't accept holds up no other alert."""
+        """Send the oldest message that is due, if this process has the lease; returns the delay before the next. The
+        messages of one alert are sent in order, but one that isn't accepted doesn't hold up other alerts."""
         oldest = await self._store.run(alerts.unsent(MOST_ALERTS)) if self._holds else []
         first = {(one.body.get("rule"), one.body.get("subject")): one for one in reversed(oldest)}.values()
-        # A wait longer than the longest was written by a clock that was ahead.
+        # A wait beyond LONGEST_RETRY comes from a clock that was ahead.
         waits = {one.id: one.wait if 0 < one.wait <= LONGEST_RETRY else 0.0 for one in first}
         message = next((one for one in oldest if waits.get(one.id) == 0.0), None)
         if message is None:
@@ -106,7 +106,7 @@ class Alerts:
     async def _failed(self, message: alerts.Message, error: NotDelivered) -> None:
         given_up = message.age > KEPT_SECONDS or (error.refused and message.attempts + 1 >= REFUSED_TRIES)
         if given_up:
-            log.error("alert message %s is given up after %d attempts: %s", message.id, message.attempts + 1, error)
+            log.error("giving up on alert message %s after %d attempts: %s", message.id, message.attempts + 1, error)
             await self._store.run(alerts.arrived(message.id))
             return
         wait = min(LONGEST_RETRY, FIRST_RETRY * 2.0**message.attempts) * random.uniform(0.8, 1.0)
@@ -114,12 +114,12 @@ class Alerts:
         await self._store.run(alerts.failed(message.id, wait, str(error)))
 
     async def stop(self) -> None:
-        """Give the lease up, after the loops have ended."""
+        """Give up the lease, after the loops have ended."""
         if self._holds:
             try:
                 await self._store.run(alerts.leave(self._token))
             except StoreError as error:
-                log.warning("could not leave the alerts to another process: %s", error)
+                log.warning("could not give up the lease of the alerts, which now has to expire: %s", error)
 
 
 async def deliver(settings: AlertSettings, message: alerts.Message) -> None:
@@ -152,7 +152,7 @@ def _log(message: alerts.Message) -> None:
 
 
 def check_webhook(settings: AlertSettings) -> None:
-    """Raise ConfigError at the start for a webhook to which nothing could ever be sent."""
+    """Raise ConfigError at the start if nothing can ever be sent to the configured webhook."""
     if settings.webhook_url is None:
         return
     if not all(map(find_spec, ("aiohttp", "standardwebhooks"))):
@@ -162,5 +162,5 @@ def check_webhook(settings: AlertSettings) -> None:
         if not settings.webhook_private:
             refuse_private(target)
     except AddressRefused as refused:
-        hint = "" if settings.webhook_private else "; for an address of your own network set alerts.webhook_private"
+        hint = "" if settings.webhook_private else "; to allow your own network, set alerts.webhook_private"
         raise ConfigError(f"alerts.webhook_url: {refused}{hint}") from None

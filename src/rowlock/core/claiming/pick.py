@@ -1,7 +1,7 @@
 """Which of the ready jobs a claim takes: best priority first, then one job of each source in turn, oldest first.
 
-Plain jobs have one turn together, like one source. A claim reads the ready jobs of the sources whose turn it is
-(rotation.py), and asks `deal` which of them to claim.
+Plain jobs share one turn, as if they had one source. A claim reads the ready jobs of the sources that have the next
+turns (survey.py), and `deal` chooses which of them to claim.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def deal(
     class_room: Mapping[str, int],
     asked: Mapping[Position, int],
 ) -> list[Found]:
-    """Choose up to `n` of the found jobs, in order. `order` lists the sources in this round's order (PLAIN stands for
-    plain jobs); `room` and `class_room` say how many jobs of each source and class may start; `asked` says how many
-    jobs were asked for at each position. Where all of these were found there may be more, and no job of a worse
-    priority may be chosen."""
+    """Choose up to `n` of the found jobs, in the order in which they start. `order` has the sources in the order of
+    their turns, with PLAIN for plain jobs; `room` and `class_room` are how many jobs of each source and class may
+    start; `asked` is how many jobs the claim read at each position at most. A position that returned that many may have
+    more, so if its source may start another, no job of a worse priority is chosen."""
     levels: dict[int, dict[str, list[Found]]] = defaultdict(lambda: defaultdict(list))
     counts: dict[Position, int] = defaultdict(int)
     for job in found:
@@ -52,40 +52,40 @@ def deal(
         waiting = {source: sorted(jobs, key=_age, reverse=True) for source, jobs in levels[priority].items()}
         turns = [source for source in order if source in waiting]
         while turns and len(picks) < n:
-            turns = [source for source in turns if _one(source, waiting[source], left, class_left, picks, n)]
+            turns = [source for source in turns if _pick_oldest(source, waiting[source], left, class_left, picks, n)]
         cut = [
             position.source
             for position, count in counts.items()
             if position.priority == priority and count >= asked.get(position, UNLIMITED)
         ]
-        if len(picks) >= n or any(_open(source, left, class_left) for source in cut):
+        if len(picks) >= n or any(_may_start(source, left, class_left) for source in cut):
             break
     return picks
 
 
 def in_turn(jobs: Sequence[Claimed], order: Sequence[str]) -> list[Claimed]:
-    """Jobs of one claim in the order in which they start, which is the order of `deal`. `jobs` are in the order of
-    priority and age, `order` is as in `deal`."""
+    """The jobs of one claim, sorted by priority and age, in the order in which they start, which is that of `deal`.
+    `order` is as in `deal`."""
     dealt = list[Claimed]()
     for _, alike in groupby(jobs, key=_priority):
         waiting: dict[str, list[Claimed]] = {}
         for job in alike:
             waiting.setdefault(job.source or PLAIN, []).append(job)
         turns = [waiting.pop(source) for source in order if source in waiting]
-        turns += waiting.values()  # they are claimed, so that each of them must start
+        turns += waiting.values()  # these are claimed as well, so they must start
         dealt += [job for one_each in zip_longest(*turns) for job in one_each if job is not None]
     return dealt
 
 
-def _open(source: str, left: Mapping[str, int], class_left: Mapping[str, int]) -> bool:
+def _may_start(source: str, left: Mapping[str, int], class_left: Mapping[str, int]) -> bool:
     return left.get(source, UNLIMITED) > 0 and class_left.get(class_of(source), UNLIMITED) > 0
 
 
-def _one(
+def _pick_oldest(
     source: str, waiting: list[Found], left: dict[str, int], class_left: dict[str, int], picks: list[Found], n: int
 ) -> bool:
-    """Choose the oldest job of a source if the source may start one more; returns whether it may get another turn."""
-    if not waiting or len(picks) >= n or not _open(source, left, class_left):
+    """Choose the oldest job of a source if the source may start one more; returns whether it may have another turn."""
+    if not waiting or len(picks) >= n or not _may_start(source, left, class_left):
         return False
     picks.append(waiting.pop())
     left[source] = left.get(source, UNLIMITED) - 1

@@ -1,17 +1,17 @@
 """Positions in the claim index, the ranges of it that a worker asks for, and how deep it reads into each.
 
-The claim index orders ready jobs by queue, task and priority; within a priority, plain jobs by id, and the others by
-source and id. A `Position` is where the jobs of one source begin, a `Range` what a claim of plain jobs reads, and a
-`SourceRange` what a look reads.
+The claim index orders ready jobs by queue, task and priority; within a priority, plain jobs by id, and jobs with a
+source by source and id. A `Position` is where the jobs of one source begin; a claim of plain jobs reads a `Range`, and
+a look reads a `SourceRange`.
 
-Under a held snapshot the index keeps an entry for every job that was already claimed, and a claim that starts at the
-front walks over all of them. Job ids are UUIDv7 and carry their time, so each queue and priority has a low-water mark:
-after a full claim the last id that it brought, after a short one an id a few seconds older than the newest job. Ids
-below the mark do come: retries, transactions that commit late, a producer whose clock is behind. For them one claim
-starts from the front, at least once a second and more often where that is cheap.
+While an old snapshot is held, the index keeps an entry for every claimed job, and a claim that starts at the front
+walks over all of them. Job ids are UUIDv7 and contain their time, so each queue and priority has a low-water mark at
+which claims start: after a full claim the last id that it returned, after a short one an id two seconds older than the
+newest job. Ids below the mark do turn up: retries, transactions that commit late, a producer whose clock is behind. To
+find them, a claim starts from the front at least once a second, and more often while that is cheap.
 
-With many tasks, each is asked only for as many jobs as it has lately given: doubled when it gave all of that, halved
-when it gave far less.
+With many tasks, a claim asks for each only as many jobs as the task has lately returned: twice as many after it
+returned that number, half as many after it returned far fewer.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 NO_ID = "00000000-0000-0000-0000-000000000000"
 FRONT_SECONDS = 1.0  # longest time between two claims from the front
-FRONT_SHARE = 0.05  # claims from the front may take this share of the time; cheap ones are made more often than needed
-BACK_MS = 2000  # how far behind the newest job a claim starts once everything was claimed
+FRONT_SHARE = 0.05  # claims from the front may take this share of the time, so cheap ones are made more often
+BACK_MS = 2000  # how far behind the newest job a claim starts after all jobs were claimed
 LOOK = 256  # sources in one look while jobs can start
-PLAIN = ""  # stands for the source of plain jobs, those without one: they have one turn together
-MARKS = 8  # priorities of one queue that have a mark; each is one more range to ask for
-FEW = 4  # with no more tasks and queues than this, each is asked for all the jobs that are wanted
-START = 16  # jobs that each is asked for at first, if there are more
+PLAIN = ""  # in place of a source: the plain jobs, which have none and share one turn
+MARKS = 8  # priorities of one queue that have a mark; each adds a range to the claim
+FEW = 4  # with at most this many pairs of queue and task, a claim asks each for as many jobs as it wants
+START = 16  # with more pairs, how many jobs a claim asks each for at first
 
 
 class QueueTask(NamedTuple):
@@ -64,7 +64,7 @@ class SourceRange(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """A source with ready jobs at one position, and its gate when it was looked at."""
+    """A source with ready jobs at one position, and its gate at the time of the look."""
 
     position: Position
     gate: Gate
@@ -76,8 +76,8 @@ class Sighting(NamedTuple):
 
 
 class Range(NamedTuple):
-    """What a claim of plain jobs reads: one task in one queue, from (low_priority, low_id) exclusive up to
-    high_priority exclusive. It takes the first `most` jobs; if it finds that many, there may be more."""
+    """What a claim of plain jobs reads: the first `most` jobs of one task in one queue, from (low_priority, low_id)
+    exclusive to high_priority exclusive."""
 
     queue: str
     task: str
@@ -105,7 +105,7 @@ class Ranges:
         self._marks: dict[str, dict[int, str]] = {}
         self._newest = 0  # the time of the newest job claimed, in ms
         self.front_at = 0.0  # the first claim after this time starts from the front
-        self.front_due = 0.0  # at this time there must be such a claim, even if nothing else asks for one
+        self.front_due = 0.0  # at this time such a claim is due, even if no other is
 
     def forget(self) -> None:
         """Jobs with old ids may have become claimable: start the next claim from the front."""
@@ -119,7 +119,7 @@ class Ranges:
         return [cut for one in self.served for cut in self._cut(*one, most.get(one, n))]
 
     def _cut(self, queue: str, task: str, most: int) -> Iterable[Range]:
-        """One task in one queue: before the first mark, from each mark to the next, from the last on."""
+        """The ranges of one task in one queue: before the first mark, between marks, and after the last."""
         low_priority, low_id = MIN_PRIORITY - 1, NO_ID
         for priority, job_id in sorted(self._marks.get(queue, {}).items()):
             if priority > MIN_PRIORITY:
@@ -130,7 +130,7 @@ class Ranges:
     def learn(
         self, claimed: Sequence[Claimed], asked: int, *, front: bool, seconds: float, now: float, wall: float
     ) -> bool:
-        """Set the marks, and how many jobs to ask each task and queue for, by the result of a claim that took
+        """Set the marks, and how many jobs to ask each queue and task for, from the result of a claim that took
         `seconds`. Returns whether there may be more jobs."""
         if front:
             self.front_due = now + FRONT_SECONDS
@@ -138,7 +138,7 @@ class Ranges:
         more = len(claimed) >= asked
         if self._most:
             more = self._learn_most(claimed, asked) or more
-        # In claim order the last of each (queue, priority) has the largest id.
+        # In claim order, the last job of each (queue, priority) has the largest id.
         last = {(job.queue, job.priority): job.id for job in claimed}
         for (queue, priority), job_id in last.items():
             self._mark(queue, priority, job_id)
@@ -154,8 +154,9 @@ class Ranges:
             del marks[next(iter(marks))]
 
     def _mark_all_claimed(self, ids: Iterable[str], wall: float) -> None:
-        """All ready jobs were claimed. The next claims start a little behind the newest job, because transactions with
-        older ids may commit late. An id from a clock that is ahead counts as made now: it must not hide other jobs."""
+        """All ready jobs were claimed: the next claims start a little behind the newest one, because transactions with
+        older ids may commit late. An id from a clock that is ahead counts as made now, so that it hides no other
+        jobs."""
         self._newest = min(max([self._newest, *map(_time_of, ids)]), round(wall * 1000))
         floor = _id_at(self._newest - BACK_MS)
         for marks in self._marks.values():
@@ -163,7 +164,7 @@ class Ranges:
                 marks[priority] = floor
 
     def _learn_most(self, claimed: Sequence[Claimed], asked: int) -> bool:
-        """Adapt how many jobs to ask for; returns whether some task and queue gave all that it was asked for."""
+        """Adapt how many jobs to ask for; returns whether some queue and task returned as many as it was asked for."""
         gave = Counter([QueueTask(job.queue, job.task) for job in claimed])
         more = False
         for served, most in self._most.items():
@@ -176,7 +177,7 @@ class Ranges:
 
 
 def _time_of(job_id: str) -> int:
-    """The time in a UUIDv7, in ms; of another id any number. SQLite also stores ids that aren't UUIDs."""
+    """The time in a UUIDv7, in ms; for other ids an arbitrary number. SQLite also stores ids that aren't UUIDs."""
     try:
         return int(job_id[:8] + job_id[9:13], 16)
     except ValueError:
@@ -184,6 +185,6 @@ def _time_of(job_id: str) -> int:
 
 
 def _id_at(ms: int) -> str:
-    """The smallest id of that time."""
+    """The smallest UUIDv7 of a time in ms."""
     digits = f"{max(ms, 0):012x}"
     return f"{digits[:8]}-{digits[8:]}{NO_ID[13:]}"

@@ -1,15 +1,14 @@
-"""What one worker knows about the sources that have ready jobs: which of them are open, and whose turn is next.
+"""What one worker knows about the sources that have ready jobs: which are open, and which has the next turn.
 
-A look reads a bounded number of the sources that have ready jobs; a survey is as many looks as it takes to read all of
-them. Claims are made from what the surveys have shown. A closed source stays known together with the moment at which it
-opens, so thousands of closed sources cost one survey now and then, and delay no claim. Among the open sources of the
-best priority, the next turn belongs to the one that was served longest ago. Plain jobs have one turn together,
-under the name PLAIN.
+One look reads a bounded number of these sources; a survey is a series of looks that reads all of them. Claims use what
+the surveys found. The worker remembers when each closed source opens, so thousands of closed sources cost one survey
+now and then and don't delay claims. Among the open sources of the best priority, the next turn goes to the one that was
+served longest ago. Plain jobs share one turn, under the name PLAIN.
 
-A survey is out of date as soon as it is made: other workers claim and settle meanwhile. That is harmless, because a
-claim counts again under its locks. A source that is wrongly believed to be open costs one claim that brings nothing;
-the jobs of one that is wrongly believed to be closed would wait for nothing. So a source counts as open when in doubt:
-if one of its attempts has ended in this worker after a look began, the look may not have seen that.
+A survey is out of date as soon as it is made, because other workers claim and settle meanwhile. That is harmless: a
+claim counts again under its locks. If the worker wrongly believes that a source is open, one claim comes back empty; if
+it wrongly believes that a source is closed, jobs wait for no reason. So in doubt a source counts as open: if one of its
+attempts has ended in this worker since a look began, the look may have missed that.
 """
 
 from __future__ import annotations
@@ -26,63 +25,62 @@ from rowlock.core.claiming.ranges import LOOK, PLAIN, Position, QueueTask, Sight
 from rowlock.core.job import MAX_PRIORITY, Claimed
 from rowlock.core.sources.admission import Gate, admit, class_of
 
-REMEMBERED = 40_000  # sources and priorities whose last turn is remembered
-FRESH_SECONDS = 0.1  # between surveys while jobs are claimed: a job of a better priority is noticed this late
-CLOSED_SECONDS = 1.0  # between surveys while all sources are closed; another worker may free a slot of one
-LOOKS_A_SECOND = 1.0  # at most, while all sources are closed
-# The pause after a look is this many times as long as the look: looks take a tenth of a worker's time while jobs can
-# start, and a fifth while none can.
+REMEMBERED = 40_000  # (priority, source) pairs whose last turn is remembered
+FRESH_SECONDS = 0.1  # between surveys while jobs are claimed: longest delay before a better priority is noticed
+CLOSED_SECONDS = 1.0  # between surveys while all sources are closed, because another worker may free a slot
+LOOKS_A_SECOND = 1.0  # limit while all sources are closed
+# After a look, the worker pauses this many times as long as the look took: looks take a tenth of its time while jobs
+# can start, and a fifth while none can.
 PAUSE_BESIDE_JOBS, PAUSE = 9, 4
-BUSY_SECONDS = 0.02  # until a source is tried again after a claim got nothing of it; doubled each time
+BUSY_SECONDS = 0.02  # before a source is tried again after a claim got none of its jobs; doubled each time
 LONGEST_BUSY = 0.32
-WHOLE_LOOK = 1024  # sources in one look while no job can start; LOOK of them while jobs can
-MOST = 20_000  # sources in one survey; the next one goes on behind them
-FIRST_SECONDS = 0.5  # that plain jobs wait for the first survey: some source may have a better priority
-# From 64 free slots, and with at least as many open sources, a turn is up to two jobs: half as many sources to lock.
+WHOLE_LOOK = 1024  # sources in one look while no job can start; while jobs can, it is LOOK
+MOST = 20_000  # sources in one survey; the next survey continues after them
+FIRST_SECONDS = 0.5  # how long plain jobs wait for the first survey: a source may have a better priority
+# With 64 or more free slots and at least as many open positions, a turn is up to two jobs: half the sources to lock.
 MANY_SLOTS, JOBS_A_TURN = 64, 2
 OPEN = -math.inf  # `opens_at` of a source that is open now
 
 
 class Rank(NamedTuple):
-    """When a position has its turn: the smaller of two ranks comes first."""
+    """The place of a position in the order of turns: the smallest rank has the next turn."""
 
     priority: int
-    served: int  # number of the start in which this source was last served at this priority
+    served: int  # sequence number of this source's last start at this priority
     source: str
     position: Position
-    heap_key: str  # of the heap that it is in: its class if that has a total, else ""
+    heap_key: str  # the heap that holds it: its class if that has a total, else ""
 
 
 class Choice(NamedTuple):
-    """The positions that the next claim is for: their sources have the next turns."""
+    """The positions that the next claim reads, and the order in which it serves their sources."""
 
     ranks: list[Rank]
-    order: list[str]  # their sources in turn, with PLAIN where the plain jobs have theirs
-    rest: int  # best priority of the other sources, and the lowest that plain jobs may have in this claim
+    order: list[str]  # their sources in the order of their turns, with PLAIN where plain jobs have theirs
+    rest: int  # best priority of the sources left out; the plain jobs of this claim may not have a worse one
 
 
 @dataclass(slots=True)
 class TurnOrder:
-    """The open positions of one worker's sources, in the order of their turns: priority, then longest unserved.
+    """One worker's open positions in the order of their turns: best priority first, then longest unserved.
 
-    The order is kept in heaps, so that with 20,000 sources a claim pays only for the few that it serves. The rank of a
-    position that has closed, or was served since, is corrected only when it reaches the top of its heap: until then it
-    is too early in the order, never too late.
+    The order is kept in heaps, so that with 20,000 sources a claim pays only for the few that it serves. An entry whose
+    position has closed or was served stays in its heap and is corrected when it reaches the top: until then it is too
+    early in the order, never too late.
     """
 
-    full_classes: set[str] = field(default_factory=set)  # as many jobs run as their total allows: no source has a turn
-    _open: dict[Position, str] = field(default_factory=dict)  # open positions -> the heap that they belong to
-    _ranks: dict[Position, Rank] = field(default_factory=dict)  # what the heaps hold; some have closed since
-    _heaps: dict[str, list[Rank]] = field(default_factory=lambda: {"": []})  # per class with a total; "": others
+    full_classes: set[str] = field(default_factory=set)  # have reached their total: no source of theirs has a turn
+    _open: dict[Position, str] = field(default_factory=dict)  # open positions -> the heap that holds them
+    _ranks: dict[Position, Rank] = field(default_factory=dict)  # valid entries of the heaps; some have closed
+    _heaps: dict[str, list[Rank]] = field(default_factory=lambda: {"": []})  # one per class with a total; "": rest
     _served: dict[tuple[int, str], int] = field(default_factory=dict)  # (priority, source) -> number of its last start
     _starts: int = 0
 
     def __len__(self) -> int:
-        """How many positions are open."""
         return len(self._open)
 
     def open(self, position: Position, *, has_total: bool) -> None:
-        """Jobs may be claimed here. A new source has its turn after the sources that wait already."""
+        """Mark a position as open. A new source has its turn after the sources that are already waiting."""
         heap_key = class_of(position.source) if has_total else ""
         if self._open.get(position) == heap_key:
             return
@@ -95,11 +93,11 @@ class TurnOrder:
             heapq.heappush(self._heaps.setdefault(heap_key, []), rank)
 
     def close(self, position: Position) -> None:
-        """No job may be claimed here, or there are no more."""
+        """Mark a position as closed: its source is closed, or it has no more jobs."""
         self._open.pop(position, None)
 
     def started(self, jobs: Sequence[Claimed]) -> None:
-        """These jobs were claimed: their sources have had their turn."""
+        """Note that these jobs were claimed: their sources have had their turn."""
         for job in jobs:
             self._starts += 1
             turn = (job.priority, job.source or PLAIN)
@@ -110,11 +108,11 @@ class TurnOrder:
 
     @property
     def has_next(self) -> bool:
-        """Whether some position is open."""
+        """Whether some open position may have a turn: its class has not reached its total."""
         return self._next() is not None
 
     def choose(self, slots: int, share: Callable[[str], int]) -> Choice:
-        """The positions whose turn it is, until their sources' shares fill the slots."""
+        """Choose positions in the order of their turns until their sources' shares fill the slots."""
         ranks, sources, rest = list[Rank](), dict[str, None](), MAX_PRIORITY
         while (heap := self._next()) is not None:
             rank = heap[0]
@@ -126,7 +124,7 @@ class TurnOrder:
                 slots -= share(rank.source)
             ranks.append(heapq.heappop(heap))
         for rank in ranks:
-            heapq.heappush(self._heaps[rank.heap_key], rank)  # it keeps its rank until it is served
+            heapq.heappush(self._heaps[rank.heap_key], rank)  # each keeps its rank until it is served
         return Choice(ranks, self._with_plain(ranks, [*sources]), rest)
 
     def _with_plain(self, ranks: list[Rank], sources: list[str]) -> list[str]:
@@ -137,7 +135,7 @@ class TurnOrder:
         return [*sources[:before], PLAIN, *sources[before:]]
 
     def _next(self) -> list[Rank] | None:
-        """The heap that has the next turn at its top; None if none is open."""
+        """The heap whose top has the next turn; None if no position may have one."""
         if len(self._heaps) == 1:  # no class has a total
             return self._heaps[""] if self._tidy("") else None
         tops = [
@@ -148,13 +146,13 @@ class TurnOrder:
         return min(tops, default=None)
 
     def _tidy(self, heap_key: str) -> bool:
-        """Correct a heap until its top is right; returns whether anything is left."""
+        """Remove or correct outdated entries until the top of a heap is valid; returns whether the heap has a top."""
         heap = self._heaps[heap_key]
         while heap:
             rank = heap[0]
             served = self._served.get((rank.priority, rank.source), rank.served)
             if self._ranks.get(rank.position) is not rank:
-                heapq.heappop(heap)  # it is in another heap: its class was given a total, or has none any more
+                heapq.heappop(heap)  # moved to another heap: its class got or lost its total
             elif rank.position not in self._open:
                 del self._ranks[heapq.heappop(heap).position]
             elif rank.served != served:
@@ -171,40 +169,40 @@ class KnownSource:
     """A source with ready jobs."""
 
     gate: Gate
-    room: int = 0  # how many jobs it admits by the last look: a claim counts again
-    positions: dict[Position, int] = field(default_factory=dict)  # of ready jobs -> the last survey that showed it
-    opens_at: float = math.inf  # OPEN: it is open; inf: when one of its attempts ends, or an operator opens it
+    room: int = 0  # how many jobs it admitted when last seen; a claim counts again
+    positions: dict[Position, int] = field(default_factory=dict)  # of ready jobs -> the last survey that found some
+    opens_at: float = math.inf  # OPEN: open now; inf: only when one of its attempts ends or an operator opens it
 
 
 @dataclass(slots=True)
 class _Survey:
-    """One way through all sources that have ready jobs, in looks."""
+    """One pass over all sources that have ready jobs, look by look."""
 
     number: int
-    starts: dict[QueueTask, Position]  # where the next look starts; absent: all was read
+    starts: dict[QueueTask, Position]  # where the next look starts; absent: read to the end
     looks: int = 0
-    seconds: float = 0.0  # how long its looks have taken together
-    shown: int = 0  # positions that it has shown
-    again: bool = False  # woken during the survey: what it has already read may have changed
+    seconds: float = 0.0  # how long its looks took in total
+    shown: int = 0  # positions found
+    again: bool = False  # woken during the survey: what was already read may have changed
 
 
 @dataclass(slots=True)
 class SeenSources:
-    """What one worker has seen of the sources."""
+    """The sources that one worker knows, and when it looks at them again."""
 
     served: Sequence[QueueTask]
     poll_seconds: float  # between surveys when only an operator can open a source
-    waiting: bool = True  # there are jobs with a source; unknown before the first look
+    waiting: bool = True  # jobs with a source are waiting; assumed until the first look
     look_at: float = 0.0  # when the next look is due
     _known: dict[str, KnownSource] = field(default_factory=dict)
     _timers: list[tuple[float, str]] = field(default_factory=list)  # heap: when closed sources open
-    _freed: dict[str, float] = field(default_factory=dict)  # source or class -> when an attempt of it last ended here
-    # source -> how many claims in a row got no job of it, and until when it is not tried again
+    _freed: dict[str, float] = field(default_factory=dict)  # source or class -> when its last attempt here ended
+    # source -> how many claims in a row got none of its jobs, and when it may be tried again
     _busy: dict[str, tuple[int, float]] = field(default_factory=dict)
     _order: TurnOrder = field(default_factory=TurnOrder)
-    _survey: _Survey = field(init=False)  # the one that is under way, or the next
-    _cut: bool = False  # the last survey was ended at MOST sources; the next one goes on from there
-    _may_survey_at: float = 0.0  # no survey starts before this time: after a long one, looks must pause
+    _survey: _Survey = field(init=False)  # the current one, or the next
+    _cut: bool = False  # the last survey stopped at MOST sources; the next one continues from there
+    _may_survey_at: float = 0.0  # earliest start of a survey: after a long one, looks must pause
     _looked: float = -math.inf  # when the last look ended
 
     def __post_init__(self) -> None:
@@ -213,10 +211,10 @@ class SeenSources:
     def _from_the_front(self) -> dict[QueueTask, Position]:
         return {one: before_all(one) for one in self.served}
 
-    # --- reported
+    # --- what the plan reports
 
     def woken(self, now: float) -> None:
-        """Jobs may have come, or sources may have opened: make a survey soon."""
+        """Jobs may have become ready, or sources may have opened: make a survey soon."""
         if self.surveying:
             self._survey.again = True
         else:
@@ -224,16 +222,16 @@ class SeenSources:
             self.look_at = min(self.look_at, soonest if self.waiting else max(soonest, self._look_again_at()))
 
     def polled(self, now: float) -> None:
-        """The worker has asked for plain jobs: look for jobs with one as well, if none is known."""
+        """The worker has asked for plain jobs: if no job with a source is known, look for one as well."""
         if not self.waiting:
             self.look_at = min(self.look_at, max(now, self._look_again_at()))
 
     def _look_again_at(self) -> float:
-        """While no job with a source is known: when the next look may be, whatever asks for one."""
+        """The earliest time of the next look while no job with a source is known."""
         return self._looked + FRESH_SECONDS
 
     def freed(self, source: str, attempts: int, now: float) -> None:
-        """Attempts of this source have ended, and their outcomes are written."""
+        """This many attempts of a source have ended and are settled."""
         source_class = class_of(source)
         self._freed[source] = self._freed[source_class] = now
         self._order.full_classes.discard(source_class)
@@ -243,14 +241,14 @@ class SeenSources:
         if known.opens_at == math.inf:
             self._open(known)
 
-    # --- asked
+    # --- what the plan asks
 
     def next_at(self, now: float) -> float:
-        """When something may be done for a free slot."""
+        """When a claim or a look may next find a job for a free slot."""
         return now if self.has_open(now) else min(self.look_at, self._timers[0][0] if self._timers else math.inf)
 
     def has_open(self, now: float) -> bool:
-        """Whether a job of some source could start, by what the looks have shown."""
+        """Open the sources whose time has come; returns whether a job of some source could start."""
         while self._timers and self._timers[0][0] <= now:
             at, source = heapq.heappop(self._timers)
             known = self._known.get(source)
@@ -260,34 +258,33 @@ class SeenSources:
 
     @property
     def surveyed(self) -> bool:
-        """Whether the first survey has come to its end."""
+        """Whether the first survey is complete."""
         return self._survey.number > 1
 
     @property
     def surveying(self) -> bool:
-        """Whether a survey is under way."""
         return self._survey.looks > 0
 
     @property
-    def begins(self) -> bool:
-        """Whether the first survey is under way, and has not taken long: nothing is known to be open before its end."""
+    def awaits_first_survey(self) -> bool:
+        """Whether to wait for the first survey, before whose end no source is known to be open."""
         return not self.surveyed and self._survey.seconds < FIRST_SECONDS
 
     @property
     def all_closed(self) -> bool:
-        """Whether there are jobs with a source, and none of them may start."""
+        """Whether jobs with a source are waiting and none of them may start."""
         return self.waiting and self.surveyed and not self._order.has_next
 
     def ranges(self) -> list[SourceRange]:
-        """What the next look reads: it goes on where the last one stopped."""
+        """What the next look reads: it continues where the last one stopped."""
         sources = LOOK if self.surveyed and self._order.has_next else WHOLE_LOOK
         starts = self._survey.starts
         most = max(32, sources // max(1, len(starts)))
         return [SourceRange(*position, most) for position in starts.values()]
 
     def next_turns(self, n: int, now: float) -> tuple[list[Sighting], Choice] | None:
-        """The sources whose turn it is, for `n` free slots, and how they were chosen; None if no source is known to be
-        open."""
+        """The sources that have the next turns, for `n` free slots, and the choice that they come from; None if no
+        source is known to be open."""
         if not self.has_open(now):
             return None
         turn = JOBS_A_TURN if n >= MANY_SLOTS and len(self._order) >= n else 1
@@ -295,21 +292,21 @@ class SeenSources:
         return [Sighting(one.position, self._known[one.source].gate) for one in choice.ranks], choice
 
     def _open(self, known: KnownSource) -> None:
-        """Jobs of this source may be claimed."""
+        """Open a source at all of its positions."""
         known.opens_at, has_total = OPEN, known.gate.total is not None
         for position in known.positions:
             self._order.open(position, has_total=has_total)
 
     def _close(self, known: KnownSource, until: float) -> None:
-        """No job of this source may be claimed before that time."""
+        """Close a source at all of its positions until a time."""
         known.opens_at = until
         for position in known.positions:
             self._order.close(position)
 
-    # --- what looks and claims brought
+    # --- results of looks and claims
 
     def saw(self, ranges: Sequence[SourceRange], sightings: Sequence[Sighting], began: float, now: float) -> None:
-        """Note what a look has shown."""
+        """Note the result of a look."""
         survey, self._looked = self._survey, now
         survey.looks += 1
         survey.seconds += now - began
@@ -332,7 +329,7 @@ class SeenSources:
             self._end_survey(survey, now)
 
     def _open_or_close(self, source: str, known: KnownSource, gate: Gate, began: float, now: float) -> None:
-        """Open or close a source by its gate, which was read at some moment after `began`."""
+        """Open or close a source by its gate, which was read after `began`."""
         admission, source_class = admit(gate), class_of(source)
         known.gate, known.room = gate, admission.room
         if admission.why == "class" and self._freed.get(source_class, -math.inf) < began:
@@ -353,7 +350,7 @@ class SeenSources:
             self._close(known, opens_at)
 
     def _end_survey(self, survey: _Survey, now: float) -> None:
-        """Forget the positions that this survey has not shown: they have no ready jobs. Plan the next survey."""
+        """Forget the positions that this survey did not find, which have no ready jobs, and plan the next survey."""
         for known in [*self._known.values()]:
             for position in [one for one, number in known.positions.items() if number < survey.number]:
                 self._drop(known, position)
@@ -389,7 +386,7 @@ class SeenSources:
             if source in served:
                 self._busy.pop(source, None)
             elif source not in result.locked and source not in may_have_more and known.positions.keys() - asked:
-                pass  # only these positions have no more jobs: those at its other ones must not wait
+                pass  # only the positions that were asked are empty: jobs at the others must not wait
             elif source in result.locked or source not in may_have_more or not result.jobs:
                 misses = self._busy.get(source, (0, 0.0))[0] + 1
                 self._busy[source] = (misses, now + min(BUSY_SECONDS * 2**misses, LONGEST_BUSY))
@@ -403,7 +400,7 @@ class SeenSources:
             self.look_at = min(self.look_at, self._may_survey_at)
 
     def _drop(self, known: KnownSource, position: Position) -> None:
-        """There are no more ready jobs here."""
+        """Forget a position that has no more ready jobs."""
         known.positions.pop(position, None)
         self._order.close(position)
         if not known.positions:

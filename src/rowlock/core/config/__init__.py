@@ -1,7 +1,7 @@
 """All settings as one frozen `Settings`: flags over environment variables over a file over defaults, checked once.
 
-Every mistake is a ConfigError of one line: key, value, where it was set, what is wrong. `sections` and `alert_rules`
-have the records; `load` reads, merges and words the mistakes.
+Every mistake is a ConfigError of one line: key, value, where it was set, and what is wrong. `sections` and
+`alert_rules` have the records; `load` reads and merges the places, and words the mistakes.
 """
 
 from rowlock.core.config.load import change_worker as change_worker

@@ -1,4 +1,4 @@
-"""Alert rules, as the config has them: reads and checks them."""
+"""Parses and checks the alert rules of the config."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from rowlock.core.times import parse_duration
 
 
 class AlertKind(NamedTuple):
-    """What a rule may look at: the word for its subjects, and its limit if it has one."""
+    """A kind of alert rule: the word for its subjects, and its limit if it has one."""
 
     subjects: str
-    above: float | None  # the default limit; None: the rule has none
-    seconds: bool = False  # the limit is a time
+    above: float | None  # the default limit; None: such rules have no limit
+    seconds: bool = False  # the limit is a duration
     hold: float = 0.0
 
 
 KINDS: dict[str, AlertKind] = {
     "running_seconds": AlertKind("queues", 300.0, seconds=True),  # a job has been running for longer than `above`
-    "queued": AlertKind("queues", 10.0, hold=60.0),  # more than `above` jobs are ready in a queue and wait for a slot
+    "queued": AlertKind("queues", 10.0, hold=60.0),  # more than `above` ready jobs in a queue wait for a slot
     "oldest_seconds": AlertKind("queues", 600.0, seconds=True),  # a ready job has been waiting for longer than `above`
     "dead": AlertKind("tasks", 0.0),  # more than `above` jobs of a task became dead in the last `within`
-    "no_worker": AlertKind("queues", None, hold=60.0),  # no live worker serves a queue, or none lives at all
+    "no_worker": AlertKind("queues", None, hold=60.0),  # no live worker serves a queue, or no worker is alive
     "breaker_open": AlertKind("sources", None),  # the breaker of a source is open
-    "missed_ticks": AlertKind("schedules", 60.0, seconds=True),  # a tick was not fired, `above` after it was due
+    "missed_ticks": AlertKind("schedules", 60.0, seconds=True),  # a tick is overdue by more than `above`
 }
 
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """One rule, as the config has it."""
+    """One rule of the config."""
 
     name: str
     when: str
@@ -46,9 +46,9 @@ class AlertRule:
 
 
 def parse_rules(given: object, repeat: float = 3600.0) -> tuple[AlertRule, ...]:
-    """Rules by name, as a config file has them. Raises InvalidArguments with the rule and the key."""
+    """Parse the mapping of rules by name in a config file. Raises InvalidArguments with the rule and the key."""
     if not isinstance(given, Mapping):
-        raise InvalidArguments("must be a mapping of rules, such as hanging: {when: running_seconds, above: 5m}")
+        raise InvalidArguments("must map names to rules, as in hanging: {when: running_seconds, above: 5m}")
     rules = []
     for name, settings in given.items():
         try:
@@ -100,12 +100,12 @@ def _seconds(given: Mapping[str, Any], key: str, default: float, least: float = 
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise InvalidArguments(f"above must be a number from 0, not {value!r}")
+        raise InvalidArguments(f"above must be a number of at least 0, not {value!r}")
     return float(value)
 
 
 def _only(value: object, kind: AlertKind) -> tuple[str, ...]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
-        raise InvalidArguments(f"only must be {kind.subjects}, one or a list, not {value!r}")
+        raise InvalidArguments(f"only must be {kind.subjects}, one name or a list of names, not {value!r}")
     return tuple(names)

@@ -1,6 +1,6 @@
 """Loads the settings: flags over environment variables over a file over defaults, checked once.
 
-What each place gives is first made flat (dotted key -> value and origin), so that it can be merged and named in errors.
+Each of these is first flattened to dotted keys with values and origins, so that it can be merged and named in errors.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rowlock.core.errors import ConfigError
 
 VARIABLES = {"ROWLOCK_" + key.replace(".", "__").upper(): key for key in KEYS if key != "database"}
 VARIABLES["ROWLOCK_DATABASE_URL"] = "database"
-# No settings: the command line reads these itself.
+# Not settings: the command line reads these itself.
 OTHER_VARIABLES = {"ROWLOCK_CONFIG", "ROWLOCK_DEBUG", "ROWLOCK_LOG_FORMAT", "ROWLOCK_LOG_LEVEL"}
-# Kubernetes sets such variables in every pod for each Service; a Service called rowlock must not stop all workers.
+# Variables that Kubernetes sets in every pod for each Service: a Service called rowlock must not stop all workers.
 _SERVICE = re.compile(r"ROWLOCK_(\w+_)?(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 _VARIABLE = re.compile(r"\$?\$\{(?P<name>[A-Za-z_]\w*)(:-(?P<default>[^}]*))?\}")  # in the file
 _PASSWORD = re.compile(r"(?<=://)([^:/@]*):.*@|(?<=[?&]password=)[^&]*")
@@ -26,7 +26,7 @@ _SECRET = re.compile("pass|secret|token|key|credential|webhook_url", re.IGNORECA
 
 
 class Given(NamedTuple):
-    """A value and its origin, for messages: `rowlock.yaml:3`. Pass one as a flag if the origin is not "--name"."""
+    """A value and its origin for messages, such as `rowlock.yaml:3`. Pass it as a flag if the origin isn't "--name"."""
 
     value: Any
     origin: str
@@ -48,7 +48,7 @@ def load_settings(
 
 
 def change_worker(settings: WorkerSettings, changes: Mapping[str, Any]) -> WorkerSettings:
-    """A worker's settings with `changes`, the arguments of a call, in place of some of them."""
+    """A worker's settings, some of them replaced by `changes`, the arguments of a call."""
     flat = {f"worker.{key}": Given(value, "settings") for key, value in settings}
     for key, value in changes.items():
         given = Given(value, "argument")
@@ -77,14 +77,14 @@ def _flags(flags: Mapping[str, Any]) -> Iterator[tuple[str, Given]]:
 
 def _environment(env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
     for name, value in sorted(env.items()):
-        ours = name in VARIABLES  # ROWLOCK_API__PORT also looks like a variable of a Service
+        ours = name in VARIABLES  # ROWLOCK_API__PORT looks like a variable of a Service as well
         if not name.startswith("ROWLOCK_") or name in OTHER_VARIABLES or (not ours and _SERVICE.fullmatch(name)):
             continue
         known_name(name, VARIABLES, Given(value, "environment"), "variable")
         if not value.strip():
             # Compose files set empty variables. Using the default would silently open another database.
             raise ConfigError(
-                f"{VARIABLES[name]} = {value!r} (environment variable {name}): is empty; fill or unset it"
+                f"{VARIABLES[name]} = {value!r} (environment variable {name}): is empty; give it a value or unset it"
             )
         yield VARIABLES[name], Given(value, f"environment variable {name}")
 
@@ -93,7 +93,7 @@ def _environment(env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
 
 
 def values_in(text: str, name: str, env: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
-    """The content of the file: dotted keys, each with its value and `name:line`."""
+    """The settings in the file: dotted keys, each with its value and `name:line`."""
     data, lines = _parsed(text, name)
     for key, value in _flat(data, name):
         given = Given(value, f"{name}:{lines[key]}" if key in lines else name)
@@ -104,7 +104,7 @@ def values_in(text: str, name: str, env: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def _flat(data: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The file's dotted keys with their values. A section that is not a mapping keeps its key, to be refused."""
+    """The file's dotted keys and their values. A section that isn't a mapping keeps its key, so that it is refused."""
     if not isinstance(data, dict | None):
         raise ConfigError(f"{name}: must be a mapping with keys such as worker, not {data!r:.60}")
     for key, value in (data or {}).items():
@@ -139,7 +139,7 @@ def _filled(key: str, given: Given, value: Any, env: Mapping[str, str]) -> Any:
 
 
 def _scalar(text: str) -> Any:
-    """A variable that is a whole value: 3 becomes a number and true a boolean, as if written in the file."""
+    """The value of a setting that is a single variable: 3 becomes a number and true a boolean, as in the file."""
     import yaml
 
     try:
@@ -151,7 +151,7 @@ def _scalar(text: str) -> Any:
 
 def _parsed(text: str, name: str) -> tuple[Any, dict[str, int]]:
     """The document, and the line of each dotted key."""
-    import yaml  # here, because it is slow to import and only needed with a config file
+    import yaml  # here, because it is slow to import and only needed for a config file
 
     try:
         loader = yaml.SafeLoader(text)
@@ -182,12 +182,12 @@ def _lines(node: Any, prefix: str = "") -> Iterator[tuple[str, int]]:
 
 
 def known_name(name: str, known: Collection[str], given: Given, what: str = "setting") -> str:
-    """`name`, or an error with the nearest name that exists."""
+    """Return `name` if it is known; else raise a ConfigError that suggests the nearest known name."""
     if name in known:
         return name
     from difflib import get_close_matches
 
-    # Only last parts are compared: with the section before them all names of a section look alike.
+    # Compare only the last parts: with the section in front, all names of a section look alike.
     section = name.partition(".")[0] if "." in name else ""
     names = [key for key in known if key.startswith(f"{section}.")] or [*known, *SECTIONS]
     last = {_last_part(candidate): candidate for candidate in names}
@@ -212,7 +212,7 @@ def mistake(error: ValidationError, flat: Flat) -> ConfigError:
     given = flat.get(key, Given(first["input"], "default"))
     reason = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if first["type"] == "lease" and given.origin in ("default", "settings"):
-        # The lease is a default, so the mistake is in heartbeat_seconds.
+        # Nobody set lease_seconds, so the mistake is in heartbeat_seconds.
         key, reason = "worker.heartbeat_seconds", f"must be at most half of lease_seconds ({given.value:g})"
         given = flat[key]
     return ConfigError(f"{_named(key, given)}: {reason}")

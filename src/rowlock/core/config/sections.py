@@ -1,8 +1,8 @@
-"""The records of all settings: a class for each section of the config file, and `Settings`, which holds them.
+"""The records of all settings: a class for each section of the config file, and `Settings`, which has them all.
 
-First the kinds of value that a setting can have, and how each is read from a file, a variable or an argument. A
-validator raises a ValueError whose text starts with "must"; load.py puts key, value and place before it. The comment
-beside a field says what it means; docs/reference/settings.md shows the defaults.
+First come the kinds of values, and how each is read from a file, a variable or an argument. A validator raises a
+ValueError whose text starts with "must"; load.py puts key, value and place in front of it. The comment beside a field
+explains the setting; docs/reference/settings.md shows the defaults.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ DAY = 86_400  # seconds
 
 
 class Section(BaseModel):
-    """A record of settings: unknown keys are refused, and values do not change."""
+    """A record of settings: refuses unknown keys, and cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def seconds(value: object) -> object:
-    """30, 0.5, "30s", "5m" or "2h" as seconds."""
+    """Read 30, 0.5, "30s", "5m" or "2h" as seconds."""
     if not isinstance(value, str):
         return number(value)
     found = parse_duration(value)
@@ -42,14 +42,14 @@ def seconds(value: object) -> object:
 
 
 def number(value: object) -> object:
-    """Anything but a boolean, which is what YAML makes of yes and no, and which would pass for 1 and 0."""
+    """Refuse a boolean, which is what YAML reads yes and no as, and which would count as 1 or 0."""
     if isinstance(value, bool):
         raise ValueError("must be a number")
     return value
 
 
 def names(value: object) -> object:
-    """A list, or its text as JSON or with commas: an environment variable has no lists."""
+    """A list, or text with a JSON list or commas, because environment variables can't be lists."""
     if not isinstance(value, str):
         return value
     if value.lstrip().startswith("["):
@@ -59,14 +59,14 @@ def names(value: object) -> object:
 
 def distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if not names or not all(name and name == name.strip() for name in names):
-        raise ValueError("must be one name or more, none of them empty")
+        raise ValueError("must be at least one name, none of them empty")
     if len(set(names)) < len(names):
         raise ValueError("must not have the same name twice")
     return names
 
 
 def matching(pattern: str, otherwise: str) -> After:
-    """A validator that refuses a text which does not match `pattern`, with the message `otherwise`."""
+    """A validator that refuses text that doesn't match `pattern`, with the message `otherwise`."""
 
     def check(text: str) -> str:
         if not re.match(pattern, text):
@@ -85,7 +85,7 @@ def time_zone(name: str) -> str:
 
 
 def from_json(value: object, wanted: str) -> object:
-    """`value`, parsed as JSON if it is text: an environment variable cannot hold a mapping in another way."""
+    """`value`, parsed as JSON if it is text, which is how an environment variable gives a mapping."""
     if not isinstance(value, str):
         return value
     try:
@@ -112,23 +112,23 @@ Names = Annotated[List, After(distinct)]
 
 
 class JwtSettings(Section):
-    """Tokens of an identity provider (JWT). `algorithm` counts, not the one that a token's header names."""
+    """Tokens of an identity provider (JWT). Only `algorithm` is accepted, whatever a token's header names."""
 
     algorithm: Literal["HS256", "RS256"]
     secret: str | None = Field(default=None, repr=False)  # for HS256
-    jwks: str | None = None  # for RS256: a file, or an https:// URL (http:// on this machine only)
+    jwks: str | None = None  # for RS256: a file, or an https:// URL (http:// only for this machine)
     issuer: str | None = None
     audience: str | None = None
     owner_claim: str = "sub"  # the claim that names the owner whose jobs the token may see
-    operator_claim: str | None = None  # the claim that, if it is true, makes the caller an operator
+    operator_claim: str | None = None  # the claim that makes the caller an operator if it is true
 
     @model_validator(mode="after")
     def _has_its_key(self) -> JwtSettings:
         needed, other = ("secret", "jwks") if self.algorithm == "HS256" else ("jwks", "secret")
         if getattr(self, needed) is None or getattr(self, other) is not None:
-            raise ValueError(f"{self.algorithm} needs {needed}, and no {other}")
+            raise ValueError(f"{self.algorithm} needs {needed}, and {other} must not be set")
         if self.secret is not None and len(self.secret.encode()) < 32:
-            raise ValueError("secret must have 32 bytes or more")
+            raise ValueError("secret must have at least 32 bytes")
         return self
 
 
@@ -137,20 +137,20 @@ def _mapping(value: object) -> object:
 
 
 class WebhookSettings(Section):
-    """Webhooks: requests to an address that a client of the API named, sent when its job ends. Off unless enabled,
-    because a worker calls addresses that strangers chose."""
+    """Webhooks: requests to an address that a client of the API gave, sent when its job ends. Off unless enabled,
+    because workers call addresses that strangers chose."""
 
     enabled: bool = False
-    hosts: List = ()  # that may be called, also *.example.com; if empty: all public hosts
+    hosts: List = ()  # that may be called, such as *.example.com; if empty: all public hosts
     allow_private: bool = False  # also call loopback and private addresses: for tests only
-    # Of the jobs that send; a worker with these settings must serve it.
+    # Of the jobs that send webhooks; a worker with these settings must serve it.
     queue: Annotated[str, Field(min_length=1, max_length=200)] = "default"
     max_attempts: Count = 12
     retry_seconds: Seconds = 5  # before the second attempt; doubled for each further one, up to six hours
     timeout_seconds: Seconds = 15  # of one attempt
 
 
-BasePath = Annotated[str, matching(r"(/[\w.~-]+)*\Z", "must be empty or such as /rowlock, without a slash at its end")]
+BasePath = Annotated[str, matching(r"(/[\w.~-]+)*\Z", "must be empty or a path like /rowlock, not ending in a slash")]
 
 
 class ApiSettings(Section):
@@ -158,21 +158,21 @@ class ApiSettings(Section):
 
     host: str = "127.0.0.1"
     port: Annotated[int, Before(number), Field(ge=0, le=65_535)] = 8321
-    base_path: BasePath = ""  # before the path of every route, where a proxy forwards only a part of its paths
-    zone: Annotated[str, After(time_zone)] = "UTC"  # time zone of the times in answers
+    base_path: BasePath = ""  # prefix of all paths, for a proxy that forwards only some of its paths
+    zone: Annotated[str, After(time_zone)] = "UTC"  # time zone of times in responses
     cors_origins: List = ()  # web origins that may call, such as https://example.com
-    allowed_hosts: List = ()  # names of this server (Host header), beside localhost
-    trusted_proxies: List = ()  # addresses whose X-Forwarded-… headers are believed
+    allowed_hosts: List = ()  # names of this server (Host header), in addition to localhost
+    trusted_proxies: List = ()  # addresses whose X-Forwarded-… headers are trusted
     jwt: JwtSettings | None = None
     body_bytes: Annotated[int, Before(number), Field(ge=1024, le=100_000_000)] = 524_288
     body_seconds: Seconds = 10  # time limit for a whole request body to arrive
     idle_seconds: Seconds = 30  # time limit for a request's head, for a pong, and for a client that stops reading
-    argument_depth: Annotated[int, Before(number), Field(ge=1, le=200)] = 32  # how deep arguments may nest
-    jobs_per_owner: Annotated[int, Before(number), Field(ge=1, le=1_000_000)] = 10_000  # unfinished ones
+    argument_depth: Annotated[int, Before(number), Field(ge=1, le=200)] = 32  # how deeply arguments may be nested
+    jobs_per_owner: Annotated[int, Before(number), Field(ge=1, le=1_000_000)] = 10_000  # unfinished jobs
     requests_per_minute: Rate = 6_000  # with one token
-    address_requests_per_minute: Rate = 60_000  # from one address, whatever tokens; opening a WebSocket counts
+    address_requests_per_minute: Rate = 60_000  # from one address, with any tokens; opening a WebSocket counts
     stranger_requests_per_minute: Rate = 600  # from one address without a valid token
-    metrics_open: bool = False  # /metrics needs no token: open to everybody who can reach the server
+    metrics_open: bool = False  # /metrics needs no token: open to anyone who can reach the server
     connections_per_owner: Count = 20  # WebSockets and event streams
     session_seconds: Seconds = 43_200  # how long a browser stays logged in after a login link
     webhooks: Annotated[WebhookSettings, Before(_mapping)] = WebhookSettings()
@@ -186,11 +186,11 @@ class WorkerSettings(Section):
 
     pool_size: Count = 10  # slots: jobs that one process runs at the same time
     poll_interval_seconds: Seconds = 5  # longest sleep of an idle worker
-    claim_batch_size: Count = 500  # most jobs that one claim takes
+    claim_batch_size: Count = 500  # most jobs per claim
     shutdown_timeout_seconds: SecondsOrZero = 30  # how long a stop waits for running jobs
     heartbeat_seconds: Seconds = 15  # how often leases are renewed
     lease_seconds: Seconds = Field(default=60, validate_default=True)  # how long a lease lasts without a heartbeat
-    sweep_seconds: Seconds = 10  # how often expired leases are looked for
+    sweep_seconds: Seconds = 10  # how often to look for expired leases
     processes: Annotated[int, Before(number), Field(ge=1, le=256)] = 1  # worker processes that one command starts
     queues: Names = ("default",)  # to claim jobs from
     wakeups: bool = True  # new jobs wake idle workers; false: idle workers only poll
@@ -200,7 +200,7 @@ class WorkerSettings(Section):
     @field_validator("lease_seconds")
     @classmethod
     def _outlasts_two_beats(cls, lease: float, info: ValidationInfo) -> float:
-        # One late or lost beat must not cost a healthy worker its jobs.
+        # A healthy worker must not lose its jobs because one heartbeat was late or lost.
         beat = info.data.get("heartbeat_seconds", 0)
         if lease < 2 * beat:
             raise PydanticCustomError("lease", f"must be at least twice heartbeat_seconds ({beat:g})")
@@ -216,7 +216,7 @@ class WorkerSettings(Section):
 
 
 def _policies(value: object) -> object:
-    """Settings of sources and source classes, by name: checked, and kept as they were written."""
+    """Check the settings of sources and source classes, by name; keeps them as written."""
     value = from_json(value, 'JSON such as {"api:ebay": {"rate": "30/min"}}')
     if not isinstance(value, dict):
         raise ValueError("must be a mapping of sources, such as api:ebay, to their settings")
@@ -232,8 +232,8 @@ def _policies(value: object) -> object:
 
 
 def _schedules(value: object) -> object:
-    """Schedules by name. Their rules are checked one by one when a dispatcher starts, so that a wrong rule stops
-    neither a worker nor another schedule."""
+    """Schedules by name. A dispatcher checks their rules one by one when it starts, so that a wrong rule stops neither
+    workers nor other schedules."""
     value = from_json(value, 'JSON such as {"nightly": {"task": "report", "cron": "0 3 * * *"}}')
     if not isinstance(value, dict):
         raise ValueError("must be a mapping of schedules, such as nightly, to their task and rule")
@@ -250,37 +250,37 @@ Policies = Annotated[dict[str, dict[str, Any]], Before(_policies)]
 
 
 class TransactionSettings(Section):
-    """What `app.transaction()` and `ctx.transaction()` may take of a PostgreSQL server."""
+    """How much of a PostgreSQL server `app.transaction()` and `ctx.transaction()` may use."""
 
-    connections: Count | None = None  # most per process; null: 20, and one for each slot
+    connections: Count | None = None  # most per process; null: 20 plus one per slot
     wait_seconds: Seconds = 30  # how long a transaction waits for a free connection
     idle_seconds: Seconds = 60  # a transaction that runs no statement for this long is rolled back
     statement_seconds: Seconds = 30  # how long one statement may take
 
 
 class RetentionSettings(Section):
-    """How long finished jobs are kept, unless their task says otherwise."""
+    """How long finished jobs are kept, unless their task sets another time."""
 
     succeeded_days: Days = 7
     dead_days: Days = 30  # cancelled jobs too
 
 
 class ResultSettings(Section):
-    """Where the result files of jobs are kept."""
+    """Where the result files of jobs are stored."""
 
-    path: str = "rowlock-results"  # the folder; with `url`: of files that are still being written
+    path: str = "rowlock-results"  # the folder; with `url`: only for files still being written
     file_bytes: Annotated[int, Before(number), Field(ge=1)] = 10_000_000_000  # largest result file
     url: Annotated[str, matching(BUCKET, "must be s3://bucket or s3://bucket/prefix")] | None = None  # object storage
-    endpoint: Annotated[str, matching("https?://[^/?#]+/?$", "must be such as https://s3.example.com")] | None = None
+    endpoint: Annotated[str, matching("https?://[^/?#]+/?$", "must be a URL like https://s3.example.com")] | None = None
     region: str | None = None
-    signed_urls: bool = False  # downloads are redirected to a signed address of the storage
-    signed_seconds: Annotated[float, Before(seconds), Field(ge=1, le=7 * DAY)] = 300  # how long that address is valid
+    signed_urls: bool = False  # downloads are redirected to a signed URL of the storage
+    signed_seconds: Annotated[float, Before(seconds), Field(ge=1, le=7 * DAY)] = 300  # how long that URL is valid
 
     @field_validator("signed_urls")
     @classmethod
     def _needs_storage(cls, signed: bool, info: ValidationInfo) -> bool:
         if signed and info.data.get("url") is None:
-            raise ValueError("needs results.url: a local folder has no addresses to sign")
+            raise ValueError("needs results.url: a local folder has no URLs to sign")
         return signed
 
 
@@ -288,21 +288,21 @@ class RedisSettings(Section):
     """Redis or Valkey, through which tasks with runs_on="redis" reach workers in other languages."""
 
     url: Redis | None = Field(default=None, repr=False)  # may contain a user and a password
-    prefix: Annotated[str, matching(r"[\w.:{}-]{0,100}\Z", "must be letters, digits and . : _ - {} alone")] = ""
+    prefix: Annotated[str, matching(r"[\w.:{}-]{0,100}\Z", "must have only letters, digits and . : _ - {}")] = ""
     lease_seconds: Seconds = 60  # a started job is published again after this long without a message from its worker
-    takeover_seconds: Seconds = 30  # another bridge takes over the work of one that was silent for this long
-    unread: Count = 1_000  # requests that no worker has reported on yet; at this many, publishing pauses
+    takeover_seconds: Seconds = 30  # after a bridge was silent for this long, another takes over its work
+    unread: Count = 1_000  # most requests without a report from a worker; then publishing pauses
 
 
 def _rules(value: object) -> object:
-    """Alert rules by name: checked, and kept as they were written."""
+    """Check alert rules by name; keeps them as written."""
     value = from_json(value, 'JSON such as {"hanging": {"when": "running_seconds"}}')
     parse_rules(value)
     return value
 
 
 class AlertSettings(Section):
-    """Alerts for operators: the rules, and where messages go. Without rules, nothing is checked."""
+    """Alerts for operators: the rules, and where to send messages. Without rules, nothing is checked."""
 
     rules: Annotated[dict[str, dict[str, Any]], Before(_rules)] = Field(default_factory=dict)
     # Between two checks.
@@ -327,7 +327,7 @@ class AlertSettings(Section):
         except ValueError:
             key = b""
         if not secret.startswith("whsec_") or len(key) < 24:
-            raise ValueError("must be whsec_ and the base64 of 24 bytes or more")
+            raise ValueError("must be whsec_ followed by at least 24 bytes in base64")
         return secret
 
     @property
@@ -336,7 +336,7 @@ class AlertSettings(Section):
 
 
 class SentrySettings(Section):
-    """Failed attempts, sent to Sentry as events."""
+    """Sends failed attempts to Sentry as events."""
 
     dsn: Annotated[str, matching("https?://", "must be the DSN of a Sentry project, https://…")] | None = Field(
         default=None, repr=False
@@ -353,16 +353,16 @@ class TraceSettings(Section):
     """OpenTelemetry spans. Off unless enabled, because each span costs time and needs a collector."""
 
     enabled: bool = False  # a span for each enqueue and each attempt
-    claims: bool = False  # also one for each claim and each batch of outcomes that is written
+    claims: bool = False  # also for each claim and each batch of outcomes that is written
 
 
 class Settings(Section):
-    """Everything that can be set from outside the code."""
+    """All settings that can be made outside the code."""
 
     database: Database = "sqlite:///rowlock.db"
     pooler: Literal["session", "transaction"] = "session"  # mode of PgBouncer or another pooler, if there is one
     direct_url: Server | None = None  # PostgreSQL without the pooler, for wake-ups (LISTEN)
-    app: AppPath | None = None  # module:attribute; the attribute is `app` if none is named
+    app: AppPath | None = None  # module:attribute; without an attribute: `app`
     sources: Policies = Field(default_factory=dict)  # api:ebay or api: {concurrency, total, rate, burst, …}
     schedules: Schedules = Field(default_factory=dict)  # nightly: {task, cron or every or at, zone, args, …}
     worker: WorkerSettings = WorkerSettings()

@@ -1,13 +1,13 @@
-"""When a schedule is due: cron rules, intervals and single moments in any IANA zone. Pure: no clock is read.
+"""When a schedule is due: cron rules, intervals and single moments in any IANA zone. Pure: reads no clock.
 
-A cron rule is about the wall clock, and a tick is an instant. The two differ where a zone changes its offset:
+A cron rule describes times on the wall clock, but a tick is an instant. The two differ where a zone changes its offset:
 
-- A rule with fixed hours fires when the wall clock first reaches its time or jumps over it: a time in the gap of spring
-  once, at the end of the gap; a time that comes twice in autumn at its first pass. Several in one gap are one tick.
+- A rule with fixed hours fires when the wall clock first reaches its time or jumps over it: once at the end of the gap
+  in spring, even for several times in the gap, and at the first pass of a time that comes twice in autumn.
 - A rule for every hour (`*`, `0-23`) or every n-th (`*/n`) fires whenever the wall clock shows its time: both passes.
 
-cronsim parses the rules, matches their days and puts them into words, but the ticks are computed here. cronsim 2.8 goes
-back to the first pass of an hour when it is asked within the second pass; it loses ticks in spring and repeats them in
+cronsim parses the rules, matches their days and puts them into words, but this module computes the ticks. cronsim 2.8
+returns to the first pass of an hour if it starts within the second pass; it loses ticks in spring and repeats them in
 autumn for `*/30 2 * * *` and all rules with seconds; it loses ticks around Lord Howe's half hour; and it can only step
 from one tick to the next.
 """
@@ -32,11 +32,11 @@ from rowlock.core.schedules.rule_text import DAY
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_DAY = EPOCH.toordinal()
 SECOND = timedelta(seconds=1)
-LAST = (datetime(2200, 1, 1, tzinfo=UTC) - EPOCH) // SECOND - 1  # no tick is later, or before 1970: every search ends
-REACH = 2 * DAY  # two offsets of a zone never differ by more, even where it crossed the date line
+LAST = (datetime(2200, 1, 1, tzinfo=UTC) - EPOCH) // SECOND - 1  # ticks are in 1970–2199, so every search ends
+REACH = 2 * DAY  # two offsets of a zone never differ by more, even if it moved across the date line
 CHUNK = 200 * DAY
 
-Span = tuple[int, int, int]  # first second, end, offset; all in seconds since 1970, wall clocks as if they were UTC
+Span = tuple[int, int, int]  # first second, end, offset, in seconds since 1970; wall-clock times as if they were UTC
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Rule:
     zone: str
 
     def next(self, after: datetime) -> datetime | None:
-        """The first tick after that moment, in UTC."""
+        """The first tick after a moment, in UTC."""
         tick = _timeline(self).find(_second(after) + 1, LAST, 1)
         return None if tick is None else EPOCH + tick * SECOND
 
     def ticks(self, after: datetime, until: datetime, most: int) -> tuple[list[datetime], bool]:
-        """The first `most` ticks after `after` and not after `until`, and whether there are more."""
+        """The first `most` ticks after `after`, up to and including `until`, and whether there are more."""
         timeline, at, end = _timeline(self), _second(after), _second(until)
         found: list[datetime] = []
         while (tick := timeline.find(at + 1, end, 1)) is not None:
@@ -64,7 +64,7 @@ class Rule:
         return found, False
 
     def latest(self, after: datetime, until: datetime) -> datetime | None:
-        """The last tick after `after` and not after `until`, found without computing the ticks before it."""
+        """The last tick after `after`, up to and including `until`, found without computing the ticks before it."""
         tick = _timeline(self).find(_second(until), _second(after) + 1, -1)
         return None if tick is None else EPOCH + tick * SECOND
 
@@ -79,7 +79,7 @@ class Rule:
 
 
 def parse_rule(text: str, zone: str = "UTC", *, seconds: bool = False) -> Rule:
-    """Read cron (of six fields with `seconds`), `@daily`, `every 30s`, or `at 2026-03-01T09:00` in that zone."""
+    """Parse cron (with six fields if `seconds`), `@daily`, `every 30s`, or `at 2026-03-01T09:00` in a zone."""
     words.check_zone(zone)
     tidy = words.tidy(text)
     if tidy[:5].lower() == "every":
@@ -87,14 +87,14 @@ def parse_rule(text: str, zone: str = "UTC", *, seconds: bool = False) -> Rule:
     if words.LIKE_A_MOMENT.match(tidy):
         return Rule("once", f"at {(EPOCH + _instant(tidy, zone) * SECOND).isoformat()}", zone)
     parts = (words.macro(tidy) if tidy.startswith("@") else tidy).upper().split()
-    words.check_cron(tidy, parts, seconds, _dated)
+    words.check_cron(tidy, parts, seconds, _build_cron)
     rule = Rule("cron", " ".join(parts), zone)
     _timeline(rule)
     return rule
 
 
 def _second(moment: datetime) -> int:
-    """The second since 1970 that a moment is in, limited to the years that have ticks."""
+    """The second since 1970 that contains a moment, clamped to the years that have ticks."""
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise InvalidArguments(f"{moment!r:.60} is not a datetime with a time zone; give one such as datetime.now(UTC)")
     return min(max((moment - EPOCH) // SECOND, -1), LAST)
@@ -124,7 +124,7 @@ class _Every:
     seconds: int
 
     def find(self, at: int, end: int, step: int) -> int | None:
-        """Multiples of the interval since 1970, so that all dispatchers agree."""
+        """Ticks are multiples of the interval since 1970, so that all dispatchers agree."""
         tick = (at + (self.seconds - 1 if step > 0 else 0)) // self.seconds * self.seconds
         return tick if tick * step <= end * step else None
 
@@ -133,14 +133,14 @@ class _Every:
 class _Cron:
     sim: CronSim
     zone: str
-    clock: dict[int, tuple[tuple[int, ...], ...]]  # hours, minutes, seconds by direction; negative for the way back
+    clock: dict[int, tuple[tuple[int, ...], ...]]  # hours, minutes, seconds by direction; negative if backward
     real_time: bool
 
     def find(self, at: int, end: int, step: int) -> int | None:
-        """The first tick from one second to the other, forward (1) or back (-1)."""
+        """The first tick from one second to another, forward (1) or backward (-1)."""
         low, high = (at, end)[::step]
         if not self.real_time:
-            first, last = (_reached(self.zone, low - 1) + 1, _reached(self.zone, high))[::step]
+            first, last = (_latest_wall_time(self.zone, low - 1) + 1, _latest_wall_time(self.zone, high))[::step]
             wall = self.search(first, last, step)
             return None if wall is None else _first_pass(self.zone, wall)
         for start, stop, offset in _spans(self.zone, low, high, step):
@@ -150,10 +150,10 @@ class _Cron:
         return None
 
     def search(self, wall: int, end: int, step: int) -> int | None:
-        """The first time on the wall clock that fits, from one to the other."""
+        """The first matching time on the wall clock, from one to another."""
         day, second = divmod(wall, DAY)
         at = second // 3600 * step, second // 60 % 60 * step, second % 60 * step
-        digits = _first(self.clock[step], at) if self.day(day, day, step) == day else None
+        digits = _first_not_before(self.clock[step], at) if self.day(day, day, step) == day else None
         if digits is None:
             later = self.day(day + step, end // DAY, step)
             if later is None:
@@ -163,7 +163,7 @@ class _Cron:
         return found if found * step <= end * step else None
 
     def day(self, day: int, end: int, step: int) -> int | None:
-        """The first day that fits, in days since 1970."""
+        """The first matching day, in days since 1970."""
         while day * step <= end * step:
             this = date.fromordinal(EPOCH_DAY + day)
             if this.month not in self.sim.months:
@@ -175,21 +175,21 @@ class _Cron:
         return None
 
 
-def _dated(text: str, zone: str = "UTC") -> _Cron:
-    """A cron rule whose fields are right, refused if no date fits it."""
+def _build_cron(text: str, zone: str = "UTC") -> _Cron:
+    """Build a cron rule whose fields are valid; refuses a rule that no date matches."""
     try:
         sim = CronSim(text, datetime(2000, 1, 1))
-    except CronSimError:  # the fields are right, so what it refuses is a day that none of the months has
+    except CronSimError:  # the fields are valid, so it refuses a day that none of the months has
         raise words.Never(text, "none of its months has that day", "L") from None
     digits = tuple(tuple(sorted(values)) for values in (sim.hours, sim.minutes, sim.seconds))
     back = tuple(tuple(-value for value in reversed(values)) for values in digits)
     cron = _Cron(sim, zone, {1: digits, -1: back}, sim.parts[2].startswith("*") or len(sim.hours) == 24)
-    if cron.day(365 * 30, 365 * 59, 1) is None:  # in 28 years each date is on each day of the week
+    if cron.day(365 * 30, 365 * 59, 1) is None:  # within 28 years, each date falls on each weekday
         raise words.Never(text, "no day fits both its day-of-month and its day-of-week", "*")
     return cron
 
 
-@lru_cache(maxsize=16_384)  # larger than the number of one dispatcher's schedules, else each round parses every rule
+@lru_cache(maxsize=16_384)  # more than a dispatcher has schedules, else each round would parse every rule
 def _timeline(rule: Rule) -> _Once | _Every | _Cron:
     words.check_zone(rule.zone)
     text = words.tidy(rule.text)
@@ -197,24 +197,24 @@ def _timeline(rule: Rule) -> _Once | _Every | _Cron:
         return _Once(_instant(text, rule.zone))
     if rule.kind == "every":
         return _Every(words.interval(text))
-    words.check_cron(text, text.split(), True, _dated)
-    return _dated(text, rule.zone)
+    words.check_cron(text, text.split(), True, _build_cron)
+    return _build_cron(text, rule.zone)
 
 
-def _first(clock: tuple[tuple[int, ...], ...], at: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The smallest (hour, minute, second) of the allowed values that is not before `at`; None if there is none."""
+def _first_not_before(clock: tuple[tuple[int, ...], ...], at: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The first allowed (hour, minute, second) that is not before `at`; None if there is none."""
     values, rest = clock[0], clock[1:]
     here = bisect_left(values, at[0])
     if here < len(values) and values[here] == at[0]:
-        tail = _first(rest, at[1:]) if rest else ()
+        tail = _first_not_before(rest, at[1:]) if rest else ()
         if tail is not None:
             return at[0], *tail
         here += 1
     return (values[here], *(others[0] for others in rest)) if here < len(values) else None
 
 
-def _reached(zone: str, at: int) -> int:
-    """The latest time that the wall clock has shown up to an instant."""
+def _latest_wall_time(zone: str, at: int) -> int:
+    """The latest time that the wall clock has shown before or at an instant."""
     return max(min(end - 1, at) + offset for _, end, offset in _spans(zone, at - REACH, at))
 
 
@@ -225,7 +225,7 @@ def _first_pass(zone: str, wall: int) -> int:
 
 
 def _spans(zone: str, since: int, until: int, step: int = 1) -> Iterator[Span]:
-    """The spans of constant offset that overlap the time from `since` to `until`."""
+    """The spans of constant offset that overlap the period from `since` to `until`."""
     for index in range(since // CHUNK, until // CHUNK + 1)[::step]:
         for span in _chunk(zone, index)[::step]:
             if span[0] <= until and span[1] > since:
@@ -234,7 +234,7 @@ def _spans(zone: str, since: int, until: int, step: int = 1) -> Iterator[Span]:
 
 @lru_cache(maxsize=8_192)
 def _chunk(zone: str, index: int) -> tuple[Span, ...]:
-    """zoneinfo has no list of the changes of a zone: look at each day. Since 1970 no zone has two changes in a week."""
+    """zoneinfo doesn't list a zone's changes, so look at each day. Since 1970 no zone has changed twice in a week."""
     info = ZoneInfo(zone)
 
     def offset(at: int) -> int:

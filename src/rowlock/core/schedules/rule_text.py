@@ -1,4 +1,4 @@
-"""The texts of schedule rules: which forms are accepted, errors that suggest the nearest valid rule, rules in words."""
+"""Schedule rules as text: the accepted forms, errors that suggest the nearest valid rule, and rules in words."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def refused(text: str, why: str) -> InvalidArguments:
 
 
 def tidy(text: object) -> str:
-    """The text with single spaces, if it can be a rule at all."""
+    """The text with single spaces; refuses a text that can't be a rule of any form."""
     if not isinstance(text, str):
         raise InvalidArguments(f"a rule must be text, not {type(text).__name__}; {FORMS}")
     if len(text) > MAX_TEXT:
@@ -64,7 +64,7 @@ def check_zone(zone: object) -> None:
         raise InvalidArguments(f"a zone must be an IANA name such as 'Asia/Seoul', not {type(zone).__name__}")
     if zone == "UTC" or zone in _zones():
         return
-    # Never suggest Etc/GMT+9: it is nine hours *behind* UTC, and somebody who writes GMT+9 means nine hours ahead.
+    # Never suggest Etc/GMT+9: it is nine hours *behind* UTC, but people who write GMT+9 mean nine hours ahead.
     known = {name.lower(): name for name in _zones() if not re.search(r"\d$", name)}
     near = get_close_matches(zone[:60].lower(), known, 3, 0.5)
     hint = f"did you mean {' or '.join(known[name] for name in near)}?" if near else "give an IANA name like Asia/Seoul"
@@ -73,7 +73,7 @@ def check_zone(zone: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a cron rule: its name, and the values that it can have."""
+    """One field of a cron rule: its name and allowed values."""
 
     name: str
     low: int
@@ -86,7 +86,7 @@ class Field:
         return int(text) if text.isdigit() and self.low <= int(text) <= self.high else None
 
     def nearest(self, text: str) -> str:
-        """The valid value nearest to one that is not, or nothing."""
+        """The valid value that is nearest to an invalid one, or ""."""
         if text.isdigit():
             return str(self.high if int(text) > self.high else self.low)
         return "*" if text == "?" else next(iter(get_close_matches(text[:3], self.names, 1, 0.6)), "")
@@ -99,24 +99,24 @@ FIELDS = (Field("second", 0, 59), Field("minute", 0, 59), Field("hour", 0, 23), 
 
 
 def check_cron(text: str, parts: list[str], seconds: bool, check_dates: Callable[[str], object]) -> None:
-    """Refuse a cron rule with the field that is wrong, and suggest the nearest rule without that fault. `check_dates`
-    raises Never for a rule that no date fits: it is asked about the suggestion, not about the rule itself."""
-    fault, nearest = _mend(parts)
+    """Refuse an invalid cron rule: name the wrong field and suggest the nearest valid rule. `check_dates` raises Never
+    for a rule that no date matches; it is called for the suggestion, not for the rule itself."""
+    fault, nearest = _correct(parts)
     if len(parts) == 6 and not seconds:
-        fault = "has 6 fields: seconds come first, but only when the option seconds asks for them"
-        nearest = _mend(parts[1:])[1]
+        fault = "has 6 fields, but a rule that begins with seconds needs the option seconds"
+        nearest = _correct(parts[1:])[1]
     elif len(parts) not in (5, 6):
         fault = f"has {len(parts)} field{'s' * (len(parts) > 1)}; "
         fault += "cron has 5: minute, hour, day-of-month, month, day-of-week" if len(parts) > 2 else FORMS
         name = f"@{text.lower()}"
-        nearest = _mend([*parts, "*"])[1] if len(parts) == 4 else name if name in MACROS else ""
+        nearest = _correct([*parts, "*"])[1] if len(parts) == 4 else name if name in MACROS else ""
     if fault:
-        nearest = _with_a_date(nearest, check_dates)
+        nearest = _usable(nearest, check_dates)
         raise refused(text, fault + (f"; nearest: {nearest!r}" if nearest else ""))
 
 
 class Never(InvalidArguments):
-    """A rule that no date fits; `nearest` is the rule with a day-of-month that does."""
+    """No date matches a rule; `nearest` is the rule with a day-of-month that some date matches."""
 
     def __init__(self, text: str, why: str, day: str) -> None:
         parts = text.split()
@@ -124,8 +124,8 @@ class Never(InvalidArguments):
         super().__init__(str(refused(text, f"never fires: {why}; nearest: {self.nearest!r}")))
 
 
-def _with_a_date(mended: str, check_dates: Callable[[str], object]) -> str:
-    """The suggested rule, or the nearest one that fires: a suggestion must not be refused when it is used."""
+def _usable(mended: str, check_dates: Callable[[str], object]) -> str:
+    """The suggested rule, or the nearest one that fires: following a suggestion must not lead to another error."""
     try:
         if mended and not mended.startswith("@"):
             check_dates(mended)
@@ -134,7 +134,7 @@ def _with_a_date(mended: str, check_dates: Callable[[str], object]) -> str:
     return mended
 
 
-def _mend(parts: list[str]) -> tuple[str, str]:
+def _correct(parts: list[str]) -> tuple[str, str]:
     """The first fault of a rule ("" if none), and the rule with all faults corrected ("" if that cannot be guessed)."""
     faults: list[str] = []
     mended: list[str] = []
@@ -151,10 +151,10 @@ def _mend(parts: list[str]) -> tuple[str, str]:
 
 
 def _fault(field: Field, item: str) -> tuple[str, str]:
-    """What is wrong with one item of a field, and the nearest valid item."""
+    """The fault of one item of a field ("" if none), and the nearest valid item."""
     base, slash, step = item.partition("/")
     if field is DAY_OF_MONTH and base in ("L", "LW"):
-        return ("the last day takes no step", base) if slash else ("", "")
+        return ("the last day can't have a step", base) if slash else ("", "")
     if field is DAY_OF_WEEK and (found := re.fullmatch(r"(\w+)(L|#\w*)", item)):
         day = field.value(found[1])
         if day is not None and re.fullmatch(r"\dL|\w+#[1-5]", item):
@@ -169,17 +169,17 @@ def _fault(field: Field, item: str) -> tuple[str, str]:
         return f"only {allowed} are allowed", again if why else "-".join(near)
     numbers = [field.value(value) or 0 for value in values] if base != "*" else [field.low]
     if numbers[-1] < numbers[0]:
-        return "the range runs backwards", _around(field, *numbers)
+        return "the range runs backwards", _split_wrapped(field, *numbers)
     if slash and not (step.isdigit() and int(step)):
         return "a step is a number from 1 on", base
-    if slash and len(values) == 2 and numbers[0] == numbers[1]:  # to cronsim it goes on to the end of the field
-        return "a range of one value takes no step", values[0]
+    if slash and len(values) == 2 and numbers[0] == numbers[1]:  # cronsim would continue to the end of the field
+        return "a range of one value can't have a step", values[0]
     if slash and int(step) > field.high - field.low:
-        return f"a step over {field.high - field.low} never gets to a second value", str(numbers[0])
+        return f"a step over {field.high - field.low} never reaches a second value", str(numbers[0])
     return "", ""
 
 
-def _around(field: Field, first: int, last: int) -> str:
+def _split_wrapped(field: Field, first: int, last: int) -> str:
     """Split a range that wraps around (22-3) into two."""
     if field is DAY_OF_WEEK and last == 0:
         return f"{first}-7"
@@ -189,7 +189,7 @@ def _around(field: Field, first: int, last: int) -> str:
 
 
 def macro(text: str) -> str:
-    """The cron rule of an @ word."""
+    """The cron rule of a macro such as @daily."""
     if found := MACROS.get(text.lower()):
         return found
     if text.lower().startswith("@every "):
@@ -219,13 +219,13 @@ def interval(text: str) -> int:
 
 
 def interval_text(seconds: int) -> str:
-    """An interval in the largest unit that it is a whole number of."""
+    """An interval in its largest unit without a fraction."""
     unit = next(unit for unit, length in UNITS.items() if seconds % length == 0)
     return f"every {seconds // UNITS[unit]}{unit}"
 
 
 def moment(text: str) -> datetime:
-    """The moment of `at 2026-03-01T09:00`, naive if it has no offset."""
+    """The moment of `at 2026-03-01T09:00`, as a naive datetime if it has no offset."""
     found = _MOMENT.fullmatch(text.upper().removeprefix("AT "))
     if not found:
         raise refused(
@@ -243,18 +243,18 @@ def moment(text: str) -> datetime:
         hint = ""
         if 1 <= month <= 12 and year and day > (last := calendar.monthrange(year, month)[1]):
             hint = f"; nearest: 'at {year:04}-{month:02}-{last}T{hour:02}:{minute:02}'"
-        raise refused(text, f"is a moment that does not exist ({error}){hint}") from None
+        raise refused(text, f"is a date and time that does not exist ({error}){hint}") from None
 
 
 def cron_words(explained: str, zone: str) -> str:
-    """cronsim's words with the zone in them: at 03:00 in Asia/Seoul, every day."""
+    """cronsim's words with the zone inserted: at 03:00 in Asia/Seoul, every day."""
     text = explained[0].lower() + explained[1:]
     times = _TIMES.match(text)
     return f"{times[0]} in {zone}, {text[times.end() + 1 :]}" if times else f"{text}, in {zone}"
 
 
 def interval_words(seconds: int) -> str:
-    """every 90 minutes; from a day on with where it begins to count, which is not midnight in the schedule's zone."""
+    """every 90 minutes; for whole days also when counting began, which isn't midnight in the schedule's zone."""
     text = interval_text(seconds)
     number, unit = int(text[6:-1]), UNIT_WORDS[text[-1]]
     every = f"every {unit}" if number == 1 else f"every {number} {unit}s"

@@ -1,4 +1,4 @@
-"""A schedule's definition, and which of its due ticks fire."""
+"""The definition of a schedule, and the choice of the due ticks that fire."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULE_OPTIONS = (
     *("rule", "cron", "every", "at", "zone", "seconds", "missed", "missed_most", "missed_window", "overlap", "jitter"),
     *("start", "end", "args"),
 )
-# Other names for three options, which the config file of the cronjobs system uses. Give one name of each pair.
+# Other names for three options, from the config file of the cronjobs system. Only one of each pair may be given.
 SYNONYMS = {"max_retry": "max_attempts", "timeout_seconds": "timeout", "handler_params": "args"}
 MOST_MISSED = 10_000
 SECOND = timedelta(seconds=1)
@@ -40,7 +40,7 @@ LATEST = Missed()
 
 @dataclass(frozen=True, slots=True)
 class Schedule(JobOptions):
-    """What to enqueue, when, and the options of each tick's job."""
+    """The task to enqueue, when, and the options of each tick's job."""
 
     id: str
     task: str
@@ -56,8 +56,8 @@ class Schedule(JobOptions):
 def ticks_to_fire(
     rule: Rule, first: datetime, until: datetime, now: datetime, missed: Missed, on_time: timedelta
 ) -> list[datetime]:
-    """The ticks from `first` up to `until` that fire now, oldest first. A tick that is less than `on_time` late is not
-    missed: it fires, whatever `missed` is."""
+    """The ticks from `first` up to `until` that fire now, oldest first. A tick that is less than `on_time` late doesn't
+    count as missed: it fires whatever `missed` is."""
     window = max(on_time, timedelta(seconds=missed.window))
     due = _last(rule, max(first, now - on_time) - SECOND, until, MOST_MISSED)
     punctual = [tick for tick in due if now - tick < on_time]
@@ -70,7 +70,7 @@ def ticks_to_fire(
 
 
 def _last(rule: Rule, after: datetime, until: datetime, most: int) -> list[datetime]:
-    """The last `most` ticks of a span, oldest first, without walking through all of it."""
+    """The last `most` ticks of a period, oldest first, without computing the earlier ones."""
     found: list[datetime] = []
     end = until
     while len(found) < most and (tick := rule.latest(after, end)) is not None:
@@ -80,18 +80,18 @@ def _last(rule: Rule, after: datetime, until: datetime, most: int) -> list[datet
 
 
 def first_tick(rule: Rule, starts_at: datetime | None, ends_at: datetime | None, now: datetime) -> datetime | None:
-    """The first tick after now, within the schedule's life."""
+    """The first tick after now, between the schedule's start and end."""
     after = now if starts_at is None else max(now, starts_at - timedelta(seconds=1))
     tick = rule.next(after)
     return None if tick is None or (ends_at is not None and tick > ends_at) else tick
 
 
-# --- what people write
+# --- definitions from code and config
 
 
 @contextmanager
 def naming(wanted: Any) -> Iterator[None]:
-    """A block in which the message of every InvalidArguments begins with the schedule's name."""
+    """Prefix the message of every InvalidArguments raised in a block with the schedule's name."""
     try:
         yield
     except InvalidArguments as error:
@@ -99,7 +99,7 @@ def naming(wanted: Any) -> Iterator[None]:
 
 
 def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a schedule gives to its jobs, by field. Everything that no schedule has is refused by name."""
+    """The options that a schedule gives to its jobs, by field. Unknown options are refused by name."""
     jobs = names_in("schedule")
     known = (*RULE_OPTIONS, *jobs, *SYNONYMS)
     if unknown := [key for key in given if key not in known]:
@@ -117,7 +117,7 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rule_of(given: Mapping[str, Any]) -> tuple[Rule, Missed]:
-    """When a schedule fires, and what becomes of ticks that were missed."""
+    """A schedule's rule, and what happens to missed ticks."""
     _one_of("seconds", given.get("seconds", False), (False, True))
     _one_of("overlap", given.get("overlap", "allow"), ("allow", "skip"))
     kind = _one_of("missed", given.get("missed", "latest"), ("latest", "skip", "all"))
@@ -129,7 +129,7 @@ def rule_of(given: Mapping[str, Any]) -> tuple[Rule, Missed]:
 
 
 def span(value: Any, what: str) -> float:
-    """Seconds from a number, a timedelta or text such as 12h."""
+    """The seconds of a number, a timedelta or text such as 12h."""
     if isinstance(value, str):
         found = parse_duration(value)
         if found is None:
@@ -139,15 +139,15 @@ def span(value: Any, what: str) -> float:
 
 
 def life(given: Mapping[str, Any]) -> tuple[datetime | None, datetime | None]:
-    """From when to when a schedule has ticks."""
+    """The moments at which a schedule's ticks start and end."""
     start, end = _edge(given.get("start"), "start"), _edge(given.get("end"), "end")
     if start is not None and end is not None and end < start:
-        raise InvalidArguments(f"end {end.isoformat()} is before start {start.isoformat()}: it would never fire")
+        raise InvalidArguments(f"end {end.isoformat()} is before start {start.isoformat()}, so it never fires")
     return start, end
 
 
 def _edge(value: Any, what: str) -> datetime | None:
-    """A moment, as a datetime or as ISO text: JSON has no times."""
+    """A moment, given as a datetime or, because JSON has no times, as ISO text."""
     if value is None:
         return None
     try:
@@ -155,13 +155,15 @@ def _edge(value: Any, what: str) -> datetime | None:
     except ValueError:
         moment = None
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
-        raise InvalidArguments(f"{what} must be a time with its zone, as 2026-03-01T09:00:00+01:00, not {value!r:.60}")
+        raise InvalidArguments(
+            f"{what} must be a time with its zone, like 2026-03-01T09:00:00+01:00, not {value!r:.60}"
+        )
     return check.moment(moment, what)
 
 
 def _rule(given: Mapping[str, Any]) -> Rule:
-    """Exactly one of `rule`, `cron`, `every` and `at`."""
-    # Here, because it is slow to import, and most programs have no schedules.
+    """The rule that exactly one of `rule`, `cron`, `every` and `at` gives."""
+    # Imported here because it is slow, and most programs have no schedules.
     from rowlock.core.schedules.rule import parse_rule
 
     ways = [key for key in ("rule", "cron", "every", "at") if given.get(key) is not None]

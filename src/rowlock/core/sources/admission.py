@@ -1,8 +1,8 @@
-"""Sources: how many jobs of an outside service may start now.
+"""Sources: how many jobs that call an outside service may start now.
 
 A source has a name such as `api:ebay`; the part before the colon is its class, whose settings are its defaults. `admit`
-returns how many jobs of a source may start, while the caller holds its lock. Its circuit breaker is in breaker.py, its
-settings are in policy.py.
+returns how many jobs of a source may start, and the caller holds the source's lock meanwhile. breaker.py has the
+circuit breaker, policy.py the settings.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ Why = Literal["disabled", "paused", "breaker", "probe", "saturated", "class", "r
 Fault = Literal["source", "refusal"]
 
 
-@lru_cache(maxsize=32_768)  # a claim asks several times for each of its sources
+@lru_cache(maxsize=32_768)  # a claim needs it several times for each source
 def class_of(source: str) -> str:
-    """`api` of `api:ebay`; a name without a colon is its own class."""
+    """The class of a source: `api` for `api:ebay`. A name without a colon is its own class."""
     return source.partition(":")[0]
 
 
 def default_burst(per_minute: float) -> int:
-    """The tokens of one second at this rate, at least one."""
+    """The size of the token bucket if none is set: the tokens of one second, but at least one."""
     return max(1, math.floor(per_minute / 60))
 
 
 def level(rate: float, burst: int | None, tokens: float | None, elapsed: float | None) -> float:
-    """Tokens in a bucket that had `tokens` of them `elapsed` seconds ago, at this rate per minute."""
+    """The tokens in a bucket that had `tokens` of them `elapsed` seconds ago, at this rate per minute."""
     most = float(burst or default_burst(rate))
     return most if tokens is None else min(most, tokens + rate / 60 * max(0.0, elapsed or 0.0))
 
 
 def standing(enabled: bool, opened: bool, paused: bool) -> str:
-    """The status of a source, for people: `open` (jobs may start), `paused`, `disabled`, `broken` or `half-open`."""
+    """The status shown for a source: `open` (jobs may start), `paused`, `disabled`, `broken` or `half-open`."""
     if not enabled:
         return "disabled"
     if opened:
@@ -55,8 +55,8 @@ class Gate(NamedTuple):
     burst: int | None
     enabled: bool
     paused_for: float | None
-    opened: bool  # the breaker is open, or half open once the pause is over
-    probing: bool  # the probe of the half-open breaker runs
+    opened: bool  # the breaker is open, or half-open once the pause is over
+    probing: bool  # the probe of a half-open breaker is running
     tokens: float | None
     elapsed: float | None  # seconds since the bucket had `tokens`
     epoch: int
@@ -71,12 +71,12 @@ class Gate(NamedTuple):
 
     @property
     def ahead(self) -> bool:
-        """Whether the bucket was last written at a time in the future, by a clock that was ahead."""
+        """Whether a clock that was ahead wrote the bucket, so that its last write is in the future."""
         return self.elapsed is not None and self.elapsed < -1.0
 
     @property
     def level(self) -> float | None:
-        """Tokens in the bucket now; None without a rate. A clock that went back adds none."""
+        """The tokens in the bucket now; None without a rate. A clock that goes back adds no tokens."""
         return None if self.rate is None else level(self.rate, self.burst, self.tokens, self.elapsed)
 
     def after(self, started: int, started_of_class: int) -> Gate:
@@ -93,7 +93,7 @@ class Gate(NamedTuple):
 
 
 class Admission(NamedTuple):
-    """How many jobs of a source may start now; if none, why, and the seconds until that may change, where known."""
+    """How many jobs of a source may start now; if none, why, and the seconds until that may change, if known."""
 
     room: int
     why: Why | None = None
@@ -103,8 +103,8 @@ class Admission(NamedTuple):
 
 
 def admit(gate: Gate) -> Admission:
-    """How many jobs of a source may start now. Checks the strictest condition first, so that `why` names what must
-    change first."""
+    """How many jobs of a source may start now. Checks the strictest condition first, so `why` is the one that must
+    change before any other matters."""
     if not gate.enabled:
         return Admission(0, "disabled")
     if gate.paused_for is not None and gate.paused_for > 0:

@@ -1,8 +1,8 @@
 """The circuit breaker of a source: `after` decides whether the outcome of one attempt opens or closes it.
 
-store/sources/outcomes.py makes the events. Whether the source is to blame for a failure is decided in
-worker/attempt/classify.py, and for a timeout in core/policy.py. For workers that call SQL functions, `_tell_failures`
-and `_tell_success` in store/schema/postgres/functions/settle.sql repeat this rule.
+store/sources/outcomes.py creates the events. worker/attempt/classify.py decides whether a failure is the source's
+fault, and core/policy.py decides it for timeouts. For workers that call SQL functions, `_tell_failures` and
+`_tell_success` in store/schema/postgres/functions/settle.sql repeat this rule.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LONGEST_COOLDOWN = 86_400.0  # seconds; each further opening of a breaker length
 
 
 class BreakerEvent(NamedTuple):
-    """What one attempt shows about its source."""
+    """The result of one attempt, as far as its source is concerned."""
 
     kind: Literal["success", "failure", "refusal", "none"]
     epoch: int
@@ -27,7 +27,7 @@ class BreakerEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The breaker's part of a source's row."""
+    """The columns of a source's row that the breaker uses."""
 
     streak: int = 0
     threshold: int = THRESHOLD
@@ -45,7 +45,7 @@ class Health:
 def after(health: Health, event: BreakerEvent) -> Health:
     """The health after an event. The breaker opens after `threshold` failures in a row, and again if the probe of an
     open breaker fails; a success closes it. An attempt of an older epoch (claimed before the breaker last opened or
-    closed) counts for nothing, but the pause that its source asked for holds."""
+    closed) is ignored, except for a pause that the source asked for."""
     if event.retry_after is not None and event.retry_after > (health.paused_for or 0.0):
         health = replace(health, paused_for=event.retry_after)
     if event.epoch != health.epoch:
@@ -54,7 +54,7 @@ def after(health: Health, event: BreakerEvent) -> Health:
         closed = replace(health, streak=0, refusals=0)
         if not health.opened:
             return closed
-        # A pause that is not over was made meanwhile, by an operator or the source, and stays.
+        # If a pause is not over, an operator or the source set it while the probe ran: it stays.
         paused_for = health.paused_for if (health.paused_for or 0.0) > 0 else None
         return replace(closed, opened=False, opens=0, epoch=health.epoch + 1, paused_for=paused_for)
     if event.kind == "failure":

@@ -1,4 +1,4 @@
-"""The settings of sources as people write them: names, rates and limits, checked."""
+"""Parses and checks the settings of sources: names, rates and limits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_rate(text: str) -> float:
         raise InvalidArguments(f"a rate must be greater than zero, not {text!r}; to stop a source, pause it")
     if per_minute > HIGHEST_RATE:
         most = f"a rate must be at most {HIGHEST_RATE:,.0f}/min"
-        raise InvalidArguments(f"{most}, not {text[:50]!r}; to lift it, leave it out")
+        raise InvalidArguments(f"{most}, not {text[:50]!r}; for no limit, leave it out")
     return per_minute
 
 
@@ -38,7 +38,7 @@ def show_rate(per_minute: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings of a source, or of each source of a class. None: the setting of the class, else no limit."""
+    """The settings of a source, or of each source in a class. None: as the class has it, else unlimited."""
 
     concurrency: int | None = None
     total: int | None = None  # of a class: running jobs of all of its sources
@@ -50,15 +50,15 @@ class Policy:
     block_after: int | None = None
 
 
-# Limits that a migration writes (`domain`), or a worker that delivers webhooks. They hold until a config or an operator
-# gives the setting another value: somebody who sets a class's total does not mean to lift its concurrency. The value
-# `unlimited` lifts one. Clients of the API choose the receivers of webhooks: without a total, receivers that hang, each
-# under another host name, would take all slots of all workers.
+# Limits that a migration (`domain`) or a worker that delivers webhooks writes. Each one holds until a config or an
+# operator changes that setting, because somebody who sets a class's total does not mean to lift its concurrency; the
+# value `unlimited` lifts it. Webhooks need a total because clients of the API choose the receivers: otherwise receivers
+# that hang, each under a different host name, would take all slots of all workers.
 SHIPPED = {"domain": Policy(concurrency=2), "webhook": Policy(total=5)}
 
 
 def check_name(name: object) -> str:
-    """The name of a source or a class, if it is valid; else InvalidArguments."""
+    """The name of a source or class; raises InvalidArguments if it isn't valid."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InvalidArguments(
             f"a source is named like api:ebay or domain:example.com (1–200 characters of UTF-8, none of them"
@@ -68,7 +68,7 @@ def check_name(name: object) -> str:
 
 
 def check_policy(name: str, changes: dict[str, object]) -> dict[str, float | int | None]:
-    """The settings in `changes`, ready to be stored; the first wrong one is an error that names it."""
+    """The settings in `changes`, ready to be stored; raises InvalidArguments that names the first wrong one."""
     checked: dict[str, float | int | None] = {}
     for key, value in changes.items():
         if key not in _CHECKS:
