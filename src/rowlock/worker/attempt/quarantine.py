@@ -75,8 +75,8 @@ class Suspects:
         try:
             return await self._children.run_or_raise(attempt, task, report)
         except ChildDied as death:
-            detail = f"its quarantine process {death.told}"
-            return death.asked_for(attempt.job) or Lost(convicted=True, detail=detail)
+            detail = f"its quarantine process {death.predicate}"
+            return death.release(attempt.job) or Lost(convicted=True, detail=detail)
         except (NotImportable, NotStarted) as error:
             job = attempt.job
             text = "Job %s (%s) cannot run in the quarantine process and will run alone in its worker: %s"
