@@ -99,11 +99,8 @@ class Stopping:
         """The leases of these attempts could not be renewed, and another worker may soon own them."""
         for attempt in self._unended(attempts):
             job = attempt.job
-            log.warning(
-                "Job %s: its lease could not be renewed; stopping it before the lease expires",
-                job.id,
-                extra=job_fields(job),
-            )
+            text = "Job %s: its lease could not be renewed; stopping it before the lease expires"
+            log.warning(text, job.id, extra=job_fields(job))
             self.stop(attempt, "unrenewed")
 
     def all_now(self) -> None:
@@ -145,9 +142,8 @@ class Stopping:
     def _ask_again(self, attempt: LiveAttempt) -> None:
         if not attempt.ended and not attempt.abandoned:
             job = attempt.job
-            log.warning(
-                "Job %s (%s) did not stop when asked to (%s)", job.id, job.task, attempt.reason, extra=job_fields(job)
-            )
+            text = "Job %s (%s) did not stop when asked to (%s)"
+            log.warning(text, job.id, job.task, attempt.reason, extra=job_fields(job))
             attempt.stop(attempt.reason or "shutdown")
 
     def _give_up(self, attempt: LiveAttempt) -> None:

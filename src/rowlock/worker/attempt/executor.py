@@ -101,8 +101,7 @@ class Executor:
                     continue
             slots.occupied += 1
             attempt.started = time.monotonic()
-            # A fresh context: this may run in the task of the attempt that has just returned, whose variables the next
-            # attempt must not see.
+            # A fresh context: this may run in the task of a returned attempt, and its variables must not leak.
             attempt.task = create_task(self.execute(attempt), context=self._context.copy())
             if attempt.job.batch_id is not None:
                 self._batches.started(attempt.job.batch_id)
@@ -119,8 +118,7 @@ class Executor:
                 end = stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
-        # The attempt stays in memory until its outcome is written. Its task and context need not.
-        attempt.ended, attempt.task = True, None
+        attempt.ended, attempt.task = True, None  # frees task and context; the attempt is kept until it is settled
         if span is not None:
             span(end)
         try:

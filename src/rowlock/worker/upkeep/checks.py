@@ -45,12 +45,8 @@ class Lookout:
         names = await self._store.run(clock_repair.put_sources_right())
         leases, retries = await self._store.run(clock_repair.put_jobs_right(many))
         if names or leases or retries:
-            log.warning(
-                "the database's clock was ahead and was set back; corrected times: sources %d, leases %d, retries %d",
-                len(names),
-                leases,
-                retries,
-            )
+            text = "the database's clock was ahead and was set back; corrected times: sources %d, leases %d, retries %d"
+            log.warning(text, len(names), leases, retries)
 
     async def _warn_unknown(self) -> None:
         """Warn once about each task in this worker's queues that no live worker has registered. A task must be found in
@@ -60,13 +56,10 @@ class Lookout:
         }
         for (queue, task), number in waiting.items():
             if (queue, task) in self._unknown - self._warned:
-                log.warning(
+                text = (
                     "no live worker of queue %r knows the task %r; waiting jobs: %d. Start a worker that registers the"
-                    " task, or cancel the jobs: rowlock jobs cancel --task %s",
-                    queue,
-                    task,
-                    number,
-                    task,
+                    " task, or cancel the jobs: rowlock jobs cancel --task %s"
                 )
+                log.warning(text, queue, task, number, task)
         self._warned = self._unknown & set(waiting)
         self._unknown = set(waiting)
