@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rowlock.store.batches import BatchRow
     from rowlock.store.read.explain import Explanation
 
-verbs = Verbs(name="batches", help="Look at batches, cancel them.")
+verbs = Verbs(name="batches", help="List, show and cancel batches.")
 
 COLUMNS = ("id", "name", "state", "total", "processed", "failed", "owner", "created_at", "finished_at")
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
@@ -44,7 +44,7 @@ def list_batches(
 
 @verbs.verb("show")
 def show_batch(target: DataTarget, batch_id: BatchId) -> None:
-    """Show a batch. Its counters, its times, its last error and what it waits for."""
+    """Show one batch. Its counters, times and last error, and what it waits for."""
     from rowlock.store import batches
     from rowlock.store.read.explain import explain
 
@@ -61,7 +61,7 @@ def show_batch(target: DataTarget, batch_id: BatchId) -> None:
 
 @verbs.verb("cancel")
 def cancel_batch(target: DataTarget, batch_id: BatchId) -> None:
-    """Cancel the unfinished jobs of a batch. Waiting ones end at once, running ones are asked to stop."""
+    """Cancel the unfinished jobs of a batch. Waiting jobs end at once, running ones are asked to stop."""
     from rowlock.client.handles.batch import cancel_audited
 
     async def cancel(app: Rowlock) -> BatchRow:

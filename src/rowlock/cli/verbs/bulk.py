@@ -1,6 +1,6 @@
-"""Retry or cancel many jobs at once, given by their ids or by a filter.
+"""Retry or cancel many jobs at once, selected by ids or by a filter.
 
-The jobs that a filter finds are counted first, confirmed by the user, and then changed in batches.
+With a filter, the matching jobs are counted, the user confirms, and the jobs are changed in batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Caution:
 
 
 class Request(NamedTuple):
-    """One command line: which action (a name in store.jobs.bulk.VERBS), to which jobs, and how."""
+    """One command line: the action (a name in store.jobs.bulk.VERBS), the jobs, and the options."""
 
     target: DataTarget
     action: str
@@ -75,12 +75,12 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
     for job_id, row in rows.items():
         if row is not None and row.id in (fitting if dry_run else {**done, **failed}):
             continue
-        row = row and await store.run(job_rows.get(job_id))  # as the change has met it
+        row = row and await store.run(job_rows.get(job_id))  # read again: its state may have changed meanwhile
         if row is None:
             complain(f"no job with id {job_id}; see: rowlock jobs list")
             code = NOT_FOUND
             continue
-        why = f"is {row.state}; {verb.name} is for jobs that are {' and '.join(verb.possible)}"
+        why = f"is {row.state}; {verb.name} is for jobs that are {' or '.join(verb.possible)}"
         if row.state in verb.possible:
             why = f"stays {row.state}: {verb.otherwise}"
         complain(f"job {job_id} {why}")
@@ -92,7 +92,6 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
 
 
 async def _by_filter(app: Rowlock, request: Request) -> int:
-    """Count, confirm, carry out."""
     from secrets import token_urlsafe
 
     from rowlock.api.access import tokens
@@ -131,9 +130,9 @@ def _make_sure(request: Request, matched: int) -> None:
 
 
 def _complain_of(request: Request, failed: Mapping[str, str]) -> int:
-    """Name the jobs that could not be changed; returns the exit code."""
+    """Report the jobs that could not be changed; returns the exit code."""
     for job_id, error in failed.items():
-        complain(f"job {job_id} stays as it is: {request.action} failed for its row: {error}")
+        complain(f"job {job_id} was not changed, because {request.action} failed for its row: {error}")
     return REFUSED if failed else 0
 
 
