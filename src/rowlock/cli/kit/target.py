@@ -144,7 +144,7 @@ class DataTarget(Target):
             print(f"rowlock: only the first {limit:,} are shown; --limit shows more", file=sys.stderr)
         show(rows[:limit], columns, as_json=self.as_json, empty=empty)
 
-    def say(self, data: Any, *lines: str) -> None:
+    def report(self, data: Any, *lines: str) -> None:
         """Print the data with --json, and without it these lines."""
         if self.as_json:
             show_json(data)

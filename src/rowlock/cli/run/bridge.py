@@ -67,7 +67,7 @@ def verify(
     lines = []
     for one in checked:
         lines += [f"{'WRONG' if one.mistakes else 'ok':<6} {one.name}", *(f"       {text}" for text in one.mistakes)]
-    target.say(checked, *lines)
+    target.report(checked, *lines)
     if wrong:
         complain(f"{wrong} of {len(checked)} test vectors failed: the worker breaks the worker contract")
         raise typer.Exit(FAILED)

@@ -52,7 +52,7 @@ def demo(
         url = database or f"sqlite:///{folder}/demo.db"
         print(f"database   {redact(url)}", flush=True)
         mistakes = run_async(play(url, live))
-        _say_what_next(name, redact(url), kept=database is not None)
+        _print_next_steps(name, redact(url), kept=database is not None)
         if live:
             run_async(_show_dashboard(url, config, goes_on))
     for mistake in mistakes:
@@ -108,11 +108,11 @@ async def _show_dashboard(url: str, config: str | None, goes_on: Rowlock | None)
             where = f"http://{host}:{port}{app.settings.api.base_path}"
             print(f"dashboard  {where}/")
             print(f"           {await app.login_link(scope='operator', base_url=where)}")
-            print("           opens it once, within ten minutes; Ctrl-C ends the demo", flush=True)
+            print("           logs you in, once and within ten minutes; Ctrl-C ends the demo", flush=True)
             await stopper.asked.wait()
 
 
-def _say_what_next(name: str, shown_url: str, *, kept: bool) -> None:
+def _print_next_steps(name: str, shown_url: str, *, kept: bool) -> None:
     if kept:
         print(f"next       rowlock jobs list --database {shown_url}")
         print(f"           rowlock jobs retry --state dead --dry-run --database {shown_url}")

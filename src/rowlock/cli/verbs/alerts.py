@@ -72,7 +72,7 @@ def test_alerts(target: DataTarget) -> None:
         return found | {"message": message.id}
 
     found = target.look(try_out)
-    target.say(found, *_lines(**found))
+    target.report(found, *_lines(**found))
     if found["error"] is not None:
         if not target.as_json:
             complain(f"the test message was not delivered: {found['error']}")

@@ -56,7 +56,7 @@ def show_batch(target: DataTarget, batch_id: BatchId) -> None:
     if found is None:
         raise BatchNotFound(batch_id)
     lines = [f"{name:12} {words(value)}" for name, value in record(found).items()]
-    target.say(record(found), *lines, *([] if why is None else [why.text]))
+    target.report(record(found), *lines, *([] if why is None else [why.text]))
 
 
 @verbs.verb("cancel")
@@ -68,4 +68,4 @@ def cancel_batch(target: DataTarget, batch_id: BatchId) -> None:
         return await cancel_audited(await app.find_batch(batch_id), actor())
 
     batch = target.run(cancel)
-    target.say(record(batch), f"{batch.name} is {batch.state}: {batch.processed}/{batch.total}")
+    target.report(record(batch), f"{batch.name} is {batch.state}: {batch.processed}/{batch.total}")

@@ -70,8 +70,8 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
     failed: bulk.Failed = {}
     if fitting and not dry_run:
         done, failed = await bulk.change_some(store, verb.name, fitting, app.keep, actor(), request.tries)
-    _say(request, len(fitting), Counter(done.values()), failed)
-    code = _complain_of(request, failed)
+    _report(request, len(fitting), Counter(done.values()), failed)
+    code = _report_failures(request, failed)
     for job_id, row in rows.items():
         if row is not None and row.id in (fitting if dry_run else {**done, **failed}):
             continue
@@ -104,7 +104,7 @@ async def _by_filter(app: Rowlock, request: Request) -> int:
     if not request.caution.dry_run and matched:
         from rich.progress import Progress
 
-        _make_sure(request, matched)
+        _confirm(request, matched)
         await store.run(bulk.remember(key, request.action, prepared, me))
         with Progress(disable=request.target.as_json or not on_terminal() or matched <= bulk.AT_ONCE) as bar:
             task, over = bar.add_task(request.action, total=matched), False
@@ -113,11 +113,11 @@ async def _by_filter(app: Rowlock, request: Request) -> int:
                 failed |= step.failed
                 bar.update(task, completed=step.looked)
                 over = step.done
-    _say(request, matched, done, failed)
-    return _complain_of(request, failed)
+    _report(request, matched, done, failed)
+    return _report_failures(request, failed)
 
 
-def _make_sure(request: Request, matched: int) -> None:
+def _confirm(request: Request, matched: int) -> None:
     if request.caution.yes:
         return
     action, jobs = request.action, counted(matched, "job")
@@ -129,14 +129,14 @@ def _make_sure(request: Request, matched: int) -> None:
 # --- the summary
 
 
-def _complain_of(request: Request, failed: Mapping[str, str]) -> int:
+def _report_failures(request: Request, failed: Mapping[str, str]) -> int:
     """Report the jobs that could not be changed; returns the exit code."""
     for job_id, error in failed.items():
         complain(f"job {job_id} was not changed, because {request.action} failed for its row: {error}")
     return REFUSED if failed else 0
 
 
-def _say(request: Request, matched: int, done: Counter[str], failed: Mapping[str, str]) -> None:
+def _report(request: Request, matched: int, done: Counter[str], failed: Mapping[str, str]) -> None:
     named = {"failed": dict(failed)} if failed else {}
     data = {"matched": matched, "changed": sum(done.values()), **named, "dry_run": request.caution.dry_run}
     words = {"cancelling": "asked to stop"}
@@ -144,4 +144,4 @@ def _say(request: Request, matched: int, done: Counter[str], failed: Mapping[str
     text = ", ".join(parts) or "no jobs were changed"
     if request.caution.dry_run:
         text = f"would {request.action} {counted(matched, 'job')}; nothing was changed"
-    request.target.say(data, text)
+    request.target.report(data, text)

@@ -39,7 +39,7 @@ def show_letter(target: DataTarget, entry: Entry) -> None:
     found = target.look(lambda app: _letter(app, entry))
     lines = [f"{name:<8} {getattr(found, name)}" for name in COLUMNS]
     lines += [f"  {field!s:.60}: {value!r}" for field, value in found.message.items()]
-    target.say(record(found), *lines)
+    target.report(record(found), *lines)
 
 
 @verbs.verb("republish")
@@ -48,7 +48,7 @@ def republish_letter(target: DataTarget, entry: Entry) -> None:
     from rowlock.bridge.dead_letters import republish
 
     job_id = target.run(lambda app: _change(app, entry, republish)).job_id
-    target.say({"republished": job_id}, f"job {job_id} will be published again")
+    target.report({"republished": job_id}, f"job {job_id} will be published again")
 
 
 @verbs.verb("drop")
@@ -57,7 +57,7 @@ def drop_letter(target: DataTarget, entry: Entry) -> None:
     from rowlock.bridge.dead_letters import drop
 
     target.run(lambda app: _change(app, entry, drop))
-    target.say({"dropped": entry}, f"dropped {entry}")
+    target.report({"dropped": entry}, f"dropped {entry}")
 
 
 async def _letter(app: Rowlock, entry: str) -> Letter:

@@ -117,9 +117,9 @@ def enqueue(
     job = target.run(work)
     if wait:
         text = job.result if isinstance(job.result, str) else json.dumps(job.result)
-        target.say({"id": job.id, **_row(job), "result": job.result}, text)
+        target.report({"id": job.id, **_row(job), "result": job.result}, text)
     else:
-        target.say({"id": job.id, **_row(job), "created": job.created}, job.id)
+        target.report({"id": job.id, **_row(job), "created": job.created}, job.id)
 
 
 def split_pairs(pairs: Sequence[str]) -> dict[str, str]:

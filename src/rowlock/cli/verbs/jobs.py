@@ -64,7 +64,7 @@ def show_job(job_id: JobId, target: DataTarget) -> None:
     from rowlock.cli.inspect import job_story
 
     story = target.look(lambda app: job_story.read(app, job_id))
-    target.say(story.as_json(), *story.lines())
+    target.report(story.as_json(), *story.lines())
 
 
 @verbs.verb("explain")
@@ -73,7 +73,7 @@ def explain_job(job_id: JobId, target: DataTarget) -> None:
     from rowlock.cli.inspect import job_story
 
     why = target.look(lambda app: app.explain(job_id))
-    target.say(record(why), job_story.line(why.text))
+    target.report(record(why), job_story.line(why.text))
 
 
 @verbs.verb("prune")
@@ -88,7 +88,7 @@ def prune_jobs(target: DataTarget) -> None:
     days = f" and {len(pruned.partitions)} whole days" if pruned.partitions else ""
     removed = f"removed {pruned.jobs} jobs{days}, {pruned.attempts} attempts, {pruned.keys} keys"
     left = ["one day's partition is in use and was kept; the next prune will remove it"] if pruned.busy else []
-    target.say(record(pruned), removed, *left)
+    target.report(record(pruned), removed, *left)
 
 
 @verbs.verb("retry", "rowlock jobs retry ID", "rowlock jobs retry --task mail.send --dry-run")

@@ -48,7 +48,7 @@ def migrate(
         if made is not None and target.as_json:
             show_json({"applied": names, "roles": made})
             return
-        _say("applied", names, target)
+        _report("applied", names, target)
         if made is False:
             print("-- the roles were not created: you need CREATEROLE and rights on the schema. Ask an admin to run:")
             print(script(), end="")
@@ -64,7 +64,7 @@ def _check(app: Rowlock, target: DataTarget) -> None:
     if not own:
         check(dialect, there, redact(app.database))  # raises if the schema is newer than this version supports
     names = [*own, *(f"{app.migrations.app}/{file.name}" for file in files if app.migrations)]
-    _say("pending", names, target)
+    _report("pending", names, target)
     raise typer.Exit(FAILED if names else 0)
 
 
@@ -97,5 +97,5 @@ async def _missing(app: Rowlock) -> tuple[Dialect, Applied, list[str], list[AppM
         return dialect, there, own, await app_schema.pending(store, app.migrations)
 
 
-def _say(what: str, names: list[str], target: DataTarget) -> None:
-    target.say({what: names}, *([f"{what} {name}" for name in names] or ["the schema is up to date"]))
+def _report(what: str, names: list[str], target: DataTarget) -> None:
+    target.report({what: names}, *([f"{what} {name}" for name in names] or ["the schema is up to date"]))

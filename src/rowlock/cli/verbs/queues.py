@@ -40,7 +40,7 @@ def pause_queue(name: QueueName, target: DataTarget) -> None:
         return known
 
     known = target.run(pause)
-    target.say({"name": name, "paused": True}, f"{name} is paused")
+    target.report({"name": name, "paused": True}, f"{name} is paused")
     if not known:
         complain(f"no job, task or worker uses a queue {name!r}: if the name is wrong, see rowlock queues list")
 
@@ -52,7 +52,7 @@ def resume_queue(name: QueueName, target: DataTarget) -> None:
 
     resumed = queues.resume(_checked(name))
     was_paused = target.change(lambda app: app.perform(resumed), "queues.resume", name)
-    target.say({"name": name, "paused": False}, f"{name} {'is resumed' if was_paused else 'was not paused'}")
+    target.report({"name": name, "paused": False}, f"{name} {'is resumed' if was_paused else 'was not paused'}")
 
 
 @verbs.verb("purge")

@@ -51,7 +51,7 @@ def next_ticks(
 ) -> None:
     """Print the next ticks of a schedule."""
     ticks = target.look(lambda app: app.schedules.next(name, count))
-    target.say(ticks, *(map(words, ticks) if ticks else ["none"]))
+    target.report(ticks, *(map(words, ticks) if ticks else ["none"]))
 
 
 @verbs.verb(
@@ -111,7 +111,7 @@ def add_schedule(
         adding = app.schedules.add(name, found, args=read_values(texts, found), **chosen)
         return await audited(app, adding, "schedules.add", name)
 
-    _say(target, target.run(add))
+    _report(target, target.run(add))
     if not target.code:
         complain("the arguments were not checked against the task's code; use --app to check them")
 
@@ -127,19 +127,19 @@ def remove_schedule(target: Target, name: Name) -> None:
 def run_schedule(target: DataTarget, name: Name) -> None:
     """Create a job of the schedule now, in addition to its ticks. Prints the job's id."""
     job = target.change(lambda app: app.schedules.run(name), "schedules.run", name)
-    target.say({"job_id": job.id, "schedule": name}, job.id)
+    target.report({"job_id": job.id, "schedule": name}, job.id)
 
 
 @verbs.verb("pause")
 def pause_schedule(target: DataTarget, name: Name) -> None:
     """Stop firing a schedule's ticks until it is resumed."""
-    _say(target, target.change(lambda app: app.schedules.pause(name), "schedules.pause", name))
+    _report(target, target.change(lambda app: app.schedules.pause(name), "schedules.pause", name))
 
 
 @verbs.verb("resume")
 def resume_schedule(target: DataTarget, name: Name) -> None:
     """Fire a paused schedule's ticks again, from now on. A tick that was due before the pause fires now."""
-    _say(target, target.change(lambda app: app.schedules.resume(name), "schedules.resume", name))
+    _report(target, target.change(lambda app: app.schedules.resume(name), "schedules.resume", name))
 
 
 def _shown(row: ScheduleRow) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _shown(row: ScheduleRow) -> dict[str, Any]:
     }
 
 
-def _say(target: DataTarget, row: ScheduleRow) -> None:
+def _report(target: DataTarget, row: ScheduleRow) -> None:
     shown = _shown(row)
     coming = ", ".join(cell(tick) for tick in shown["next"]) or "none"
-    target.say(shown, f"{row.id} is {shown['state']}: {shown['words']}; next: {coming}")
+    target.report(shown, f"{row.id} is {shown['state']}: {shown['words']}; next: {coming}")

@@ -81,7 +81,7 @@ def set_source(
     def change(app: Rowlock) -> Awaitable[Source]:
         return app.sources.set(name, afresh=reset, **changes) if changes or not reset else app.sources.reset(name)
 
-    _say(target, target.change(change, "sources.set", name, **changes))
+    _report(target, target.change(change, "sources.set", name, **changes))
 
 
 @verbs.verb("pause")
@@ -95,13 +95,13 @@ def pause_source(
     """Stop starting jobs of a source or class. Running jobs go on, waiting jobs stay queued."""
     seconds = read_duration(duration, "--for")
     paused = target.change(lambda app: app.sources.pause(name, seconds), "sources.pause", name, seconds=seconds)
-    _say(target, paused)
+    _report(target, paused)
 
 
 @verbs.verb("resume")
 def resume_source(target: DataTarget, name: SourceName) -> None:
     """Start jobs of a source or class again. Ends its pause, lifts its block and closes its breaker."""
-    _say(target, target.change(lambda app: app.sources.resume(name), "sources.resume", name))
+    _report(target, target.change(lambda app: app.sources.resume(name), "sources.resume", name))
 
 
 def _value(key: str, text: str) -> Any:
@@ -139,7 +139,7 @@ def _shown(source: Source) -> dict[str, Any]:
     }
 
 
-def _say(target: DataTarget, source: Source) -> None:
+def _report(target: DataTarget, source: Source) -> None:
     shown = _shown(source)
     limits = [f"{key} {shown[key]}" for key in ("concurrency", "total", "rate", "burst") if shown[key] is not None]
-    target.say(shown, f"{shown['name']} is {shown['state']}: {', '.join(limits) or 'no limits'}")
+    target.report(shown, f"{shown['name']} is {shown['state']}: {', '.join(limits) or 'no limits'}")

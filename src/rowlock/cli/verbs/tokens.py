@@ -60,7 +60,7 @@ def create_token(
 
     created = tokens.create(secret, owner, granted, ttl)
     token_id = target.change(lambda app: app.perform(created), "tokens.create", str, owner=owner, scope=scope)
-    target.say({"token": secret, "id": token_id, "owner": owner, "scope": scope}, secret)
+    target.report({"token": secret, "id": token_id, "owner": owner, "scope": scope}, secret)
 
 
 def read_scope(text: str) -> Scope:
@@ -96,7 +96,7 @@ def revoke_token(
     ended = target.change(lambda app: app.perform(tokens.revoke(which)), "tokens.revoke", ", ".join)
     if not ended:
         raise NotFound(f"no valid token or session has the id or hint {which[:20]!r}; see rowlock tokens list")
-    target.say({"revoked": ended}, f"revoked {', '.join(ended)}")
+    target.report({"revoked": ended}, f"revoked {', '.join(ended)}")
 
 
 def login_link(
@@ -117,7 +117,7 @@ def login_link(
     if read_only:
         wanted = "operator:read"
     link = target.run(lambda app: _create(app, owner, wanted, url))
-    target.say({"link": link, "owner": owner, "scope": wanted}, link)
+    target.report({"link": link, "owner": owner, "scope": wanted}, link)
 
 
 async def print_link(app: Rowlock, address: tuple[str, int], wanted: bool | None) -> None:

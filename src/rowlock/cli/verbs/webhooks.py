@@ -35,7 +35,7 @@ def rotate_secret(
     secret = webhooks.new_secret()
     rotated = webhooks.rotate(owner, secret, seconds)
     secret_id = target.change(lambda app: app.perform(rotated), "webhooks.rotate", owner)
-    target.say({"secret": secret, "id": secret_id, "owner": owner}, secret)
+    target.report({"secret": secret, "id": secret_id, "owner": owner}, secret)
 
 
 @secret_verbs.verb("list")

@@ -43,4 +43,4 @@ def _ask(target: DataTarget, worker: str, how: StopHow, text: str) -> None:
     from rowlock.store import workers
 
     target.change(lambda app: app.perform(workers.ask_to_stop(worker, how)), f"workers.{how}", worker)
-    target.say({"id": worker, "stop_requested": how}, f"at its next heartbeat, {worker} {text}")
+    target.report({"id": worker, "stop_requested": how}, f"at its next heartbeat, {worker} {text}")
