@@ -182,14 +182,14 @@ def test_a_verb_that_only_reads_says_that_the_file_is_missing_and_creates_none(
 ) -> None:
     (folder / "typo.db").unlink(missing_ok=True)  # an earlier row has created it by mistake
     line = inside.error(*words.split(), "--database", "sqlite:///typo.db", code=2)
-    assert line.endswith("typo.db: this file does not exist; check the URL, or run rowlock migrate")
+    assert line.endswith("typo.db: this file does not exist; check the URL, or create it with rowlock migrate")
     assert not (folder / "typo.db").exists()
 
 
 def test_a_queue_that_nobody_knows_is_paused_with_a_warning(inside: Inside) -> None:
     told = inside.run("queues", "pause", "dafault")
     assert told.stdout == "dafault is paused\n"
-    assert told.stderr.startswith("rowlock: no job, task or worker knows a queue 'dafault'; it is paused all the same")
+    assert told.stderr.startswith("rowlock: no job, task or worker uses a queue 'dafault'")
     assert [(queue["name"], queue["paused"]) for queue in inside.json("queues", "list")] == [("dafault", True)]
 
 

@@ -42,7 +42,7 @@ CASES = [
     (["demo", "nothing"], 2, "no demo named 'nothing'"),
     (["migrate", "--check", "--sql"], 2, "not both"),
     (["doctor", "--config", "absent.yaml"], 2, "config file absent.yaml: No such file or directory"),
-    (["queues", "pause", ""], 2, "not the name of a queue"),
+    (["queues", "pause", ""], 2, "is empty or has control characters"),
 ]
 
 

@@ -49,7 +49,7 @@ def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, h
 def test_named_jobs_that_do_not_fit_are_refused_and_the_others_changed(inside: Inside) -> None:
     first, second = (inside.out("enqueue", "add", f"a={n}", "--app", "shop") for n in (1, 2))
     assert (
-        f"job {first} is queued; retry is for jobs that are dead and cancelled"
+        f"job {first} is queued; retry is for jobs that are dead or cancelled"
         in inside.run("jobs", "retry", first, code=4).stderr
     )
     done = inside.run("jobs", "cancel", "nobody", second, code=3)
@@ -169,7 +169,7 @@ def test_a_bad_row_is_named_and_the_other_jobs_are_changed(
     with refused(database, "jobs_live" if action == "retry" else "jobs_finished", "id", ids[1]):
         done = inside.run("jobs", action, *which, code=4)
         assert done.stdout == f"{'cancelled' if action == 'cancel' else 'retried'} 2 jobs\n"
-        assert f"rowlock: job {ids[1]} stays as it is: {action} failed for its row: " in done.stderr
+        assert f"rowlock: job {ids[1]} was not changed, because {action} failed for its row: " in done.stderr
         assert "a bad row" in done.stderr
     (left,) = inside.json("jobs", "list", "--queue", queue, "--state", "cancelled" if action == "retry" else "queued")
     assert left["id"] == ids[1]

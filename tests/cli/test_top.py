@@ -99,7 +99,7 @@ def test_q_and_ctrl_c_leave_the_terminal_as_it_was(cli: Cli, way: str, folder: P
         terminal.read_until(b"links (paused)")
         terminal.resize(12, 60)
         os.kill(terminal.process.pid, signal.SIGWINCH)
-        terminal.read_until(b"leaves", seen)  # drawn again
+        terminal.read_until(b"quit with", seen)  # drawn again
         if way == "q":
             os.write(terminal.controller, b"xq")
         else:

@@ -52,7 +52,7 @@ def test_a_second_signal_gives_running_jobs_back(lite: Cli, lite_here: Inside) -
     job_id = lite_here.out("enqueue", "linger", f"file={lite.folder}/lingers", "--app", "shop")
     wait_until((lite.folder / "lingers").exists, "the job runs")
     worker.process.send_signal(signal.SIGINT)
-    worker.wait_for("finishing what runs")
+    worker.wait_for("finishing running jobs")
     assert worker.stop() == 0
     job = lite_here.json("jobs", "show", job_id)
     assert (job["state"], job["releases"]) == ("queued", 1)
@@ -84,8 +84,8 @@ def test_a_killed_worker_process_is_started_again_a_drained_one_is_not_and_all_s
     third = started(supervisor.log)[2]
     assert f"ended with code {-signal.SIGKILL}" in supervisor.log
     drained = next(worker["id"] for worker in here.json("workers", "list") if worker["pid"] == second)
-    assert cli.out("workers", "drain", drained).endswith("ends after the jobs that it runs, from its next heartbeat on")
-    supervisor.wait_for("it is not started again")
+    assert cli.out("workers", "drain", drained).endswith("will claim no more jobs, and exit after its running jobs")
+    supervisor.wait_for("will not be restarted")
     assert here.out("enqueue", "add", "a=1", "--app", "shop", "--wait") == "2"  # by the other
     assert supervisor.stop() == 0
     assert started(supervisor.log) == [first, second, third]

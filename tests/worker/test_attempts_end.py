@@ -184,7 +184,7 @@ async def test_a_failure_that_cannot_be_understood_is_an_internal_one_and_uses_a
         await in_state(app, job.id, "retryable")
     row = await row_of(app, job.id)
     assert row["error_code"] == "INTERNAL"
-    assert "could not be understood" in row["error_message"]
+    assert "could not be classified" in row["error_message"]
     assert await attempts_of(app, job.id) == [(1, "failed", "INTERNAL")]
     (told,) = [record.getMessage() for record in caplog.records if "Traceback" in record.getMessage()]
     assert job.id in told

@@ -147,7 +147,7 @@ async def test_app_claim_refuses_jobs_that_cannot_be_claimed_by_hand(app: Rowloc
     waiting = await note.using(delay=3600).enqueue()
     assert await app.claim(waiting.id) is None
     sourced = await note.using(source="api:x").enqueue()
-    with pytest.raises(NotAllowed, match="api:x, whose limits only workers keep"):
+    with pytest.raises(NotAllowed, match="api:x, whose limits only workers enforce"):
         await app.claim(sourced.id)
     with pytest.raises(JobNotFound):
         await app.claim("00000000-0000-7000-8000-000000000000")
@@ -299,6 +299,6 @@ async def test_a_lease_is_not_run_inside_of_a_transaction(app: Rowlock) -> None:
     lease = await app.claim(job.id)
     assert lease is not None
     async with app.transaction():
-        with pytest.raises(InvalidArguments, match="inside of a transaction"):
+        with pytest.raises(InvalidArguments, match="cannot be part of your transaction"):
             await lease.run()
     assert await lease.run() is State.SUCCEEDED

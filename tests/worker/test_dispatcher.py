@@ -136,7 +136,7 @@ async def test_a_schedule_whose_name_another_place_has_is_refused_and_the_others
             time.move(1)
             await dispatcher.round()
             assert dispatcher.fired == 1
-    assert "'taken' of the code is not used: there is one of that name from runtime" in caplog.text
+    assert "'taken' of the code is ignored: a schedule from runtime has that name" in caplog.text
     assert (await still.schedules.get("taken")).rule == "every 2h"
 
 
@@ -269,7 +269,7 @@ async def test_a_dispatcher_goes_on_within_a_minute_after_a_clock_that_was_ahead
         assert dispatcher.fired == 1
         time.clock.move(-DAY)
         await rounds(time, 60, dispatcher)
-        assert "was ahead and was set back; schedules go on by it as it is now: s" in caplog.text
+        assert "was ahead and was set back; schedules corrected: s" in caplog.text
         next_tick = (await still.schedules.get("s")).next_tick
         assert next_tick is not None
         assert next_tick <= time.clock.now() + timedelta(hours=1)

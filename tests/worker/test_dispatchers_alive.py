@@ -181,4 +181,4 @@ async def test_a_dispatcher_stops_also_when_the_database_is_away(
 ) -> None:
     async with app.dispatcher() as dispatcher:
         monkeypatch.setattr(dispatcher._store, "run", unavailable)
-    assert "could not sign off: the database is away" in caplog.text
+    assert "could not remove this dispatcher's row: the database is away" in caplog.text

@@ -49,7 +49,7 @@ async def test_tasks_of_its_queues_that_no_live_worker_knows_are_told_once(
     await looks.round()
     await looks.round()
     (told,) = unknown(caplog)
-    for said in ("queue 'default'", "'gone'", "wait for one: 2", "rowlock jobs cancel --task gone"):
+    for said in ("queue 'default'", "'gone'", "waiting jobs: 2", "rowlock jobs cancel --task gone"):
         assert said in told
     await register(rig, "t", "gone")
     await looks.round()
@@ -105,7 +105,7 @@ async def test_a_clock_that_is_set_back_is_noticed_and_all_is_put_right(
     rig.clock.move(30 - DAY)
     await looks.round()
     assert (
-        "the database's clock was ahead and was set back; put right by it: sources 0, leases 0, retries 1"
+        "the database's clock was ahead and was set back; corrected times: sources 0, leases 0, retries 1"
         in caplog.text
     )
     assert ((await rig.row(job_id))["run_after"] - rig.clock.now()).total_seconds() == 100

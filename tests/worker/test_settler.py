@@ -163,7 +163,7 @@ async def test_what_is_written_is_not_written_again_if_what_follows_in_the_worke
     assert await told.settler.drain(WAIT)
     assert told.answers == dict.fromkeys([job.id for job in jobs], "applied")
     assert len(told.before) == 1
-    assert "what follows in their worker failed" in caplog.text
+    assert "but the worker failed to record that" in caplog.text
 
 
 async def test_the_last_outcome_of_a_sealed_batch_ends_the_batch(rig: Rig, told: Told) -> None:

@@ -29,9 +29,9 @@ from rowlock.cli.verbs import (
 app = Verbs()
 
 
-def _tell_version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
-        from rowlock.client.settings import __version__  # it reads the metadata of the installed packages
+        from rowlock.client.settings import __version__  # slow: it reads the metadata of installed packages
 
         print(f"rowlock {__version__}")
         raise typer.Exit
@@ -46,7 +46,7 @@ def _tell_version(asked: bool) -> None:
 )
 def rowlock(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_tell_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Durable background jobs on SQLite and PostgreSQL."""
@@ -81,7 +81,7 @@ def execute(arguments: list[str]) -> int:
     try:
         code = app(arguments, prog_name="rowlock", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except typer.Abort:  # the user answered a question with no or Ctrl-C
+    except typer.Abort:  # the user answered a confirmation with no or Ctrl-C
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED

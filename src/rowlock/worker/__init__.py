@@ -1,1 +1,1 @@
-"""What a process that works on jobs runs: claim, execute, settle, heartbeat, sweep, dispatch."""
+"""Processes that work on jobs: they claim, execute, settle, send heartbeats, sweep and dispatch."""

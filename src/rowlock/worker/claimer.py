@@ -1,4 +1,4 @@
-"""The claimer of a worker: carries out the actions of its plan, and hands the jobs that it claims to the executor."""
+"""The claimer of a worker: carries out its plan's actions, and hands claimed jobs to the executor."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from rowlock.worker.registration import Registration
 
 log = logging.getLogger("rowlock.worker")
 
-PAUSE_SECONDS = 0.05  # between looks at whether claims are allowed again
+PAUSE_SECONDS = 0.05  # while claims are paused, check this often whether they may resume
 PROMOTE_BATCH = 1000  # due jobs that one statement makes claimable, at most
 NO_REPLY = (StoreUnavailable, asyncio.CancelledError)
-FULL_DISK_SECONDS = 2.0  # between tries while the disk is full
+FULL_DISK_SECONDS = 2.0  # between claims while the disk is full
 
 
 PlainClaim = Callable[[str, Sequence[Range], int], Operation[list[Claimed]]]
@@ -50,11 +50,11 @@ SourcedClaim = Callable[[str, Sequence[Sighting], Sequence[str], Sequence[Range]
 
 
 class Claimer:
-    """Keeps a worker's slots filled, or a bridge's stream. Other parts of the worker report to it what happens, it
-    reports that to its plan (core/claiming/plan.py), and each round carries out the action that the plan chooses."""
+    """Keeps a worker's slots, or a bridge's stream, filled. Other parts of the worker report events to the claimer,
+    which passes them to its plan (core/claiming/plan.py); each round carries out the action that the plan chooses."""
 
-    fill: Callable[[], Fill]  # how full the worker is; set before the first round, and so is `start`
-    start: Callable[[list[Claimed], float], None]  # begins claimed jobs, given when their claim was sent
+    fill: Callable[[], Fill]  # returns how full the worker is; this and `start` are set before the first round
+    start: Callable[[list[Claimed], float], None]  # starts claimed jobs; the number is when their claim was sent
 
     def __init__(
         self,
@@ -71,13 +71,14 @@ class Claimer:
         self._lost_claims: list[str] = []
         self._wake = asyncio.Event()
         self._pauses, self._closed = 0, False
-        self._freed: Counter[str] = Counter()  # source -> attempts that have ended, and that the plan does not know of
+        self._freed: Counter[str] = Counter()  # source -> attempts that have ended since the plan was last informed
 
-    # --- what other parts report
+    # --- reports of other parts
 
     def woken(self, what: str = "work") -> None:
-        """Jobs may have become due or claimable. The database sends the same wake-up, and others for requested
-        cancels; before the first round they change nothing, because that looks at everything."""
+        """Handle a wake-up from the database or from another part of the worker: `work` means that jobs may have become
+        due or claimable, `cancel` that a cancel was requested. Wake-ups before the first round may be lost, because
+        that round looks at everything."""
         if what == "work":
             self.plan.woken(time.monotonic())
             self._wake.set()
@@ -85,7 +86,7 @@ class Claimer:
             self._on_cancel()
 
     def returned(self, seconds: float, waiting: int) -> None:
-        """An attempt has returned after `seconds`; `waiting` jobs are claimed and have no slot."""
+        """An attempt has returned after `seconds`; `waiting` claimed jobs still have no slot."""
         if self.plan.returned(seconds, waiting) or self.plan.sources.waiting:
             self._wake.set()
 
@@ -94,18 +95,18 @@ class Claimer:
             self._wake.set()
 
     def freed(self, source: str) -> None:
-        """An attempt of this source has ended, and its outcome is written."""
-        self._freed[source] += 1  # the plan learns it in the next round, once for all attempts of the source
+        """The outcome of one of this source's attempts is written."""
+        self._freed[source] += 1  # passed to the plan in the next round, as one call per source
         self._wake.set()
 
     def forgotten(self) -> None:
-        """This worker's row is new and does not say that the worker wants to be woken: announce it again."""
+        """This worker's row was removed and rewritten, which dropped its idle flag: set the flag again."""
         self.plan.idle = False
         self._wake.set()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Claim nothing meanwhile: an attempt runs alone."""
+        """Claim nothing inside this block, because an attempt must run alone."""
         self._pauses += 1
         try:
             yield
@@ -114,19 +115,19 @@ class Claimer:
             self._wake.set()
 
     def close(self) -> None:
-        """Claim no more; a round that is under way ends."""
+        """Claim no more, and end the current sleep."""
         self._closed = True
         self._wake.set()
 
-    # --- what a round does
+    # --- rounds
 
     @property
     def has_lost_claims(self) -> bool:
-        """Whether there are claims whose reply was lost: they may have claimed jobs that this worker does not know."""
+        """Whether replies to claims were lost: those claims may have leased jobs that this worker does not know of."""
         return bool(self._lost_claims)
 
     async def round(self) -> float:
-        """One action of the plan. Returns the delay before the next round: none, because it has slept."""
+        """Carry out one action of the plan. Returns a delay of 0: sleeping is itself an action."""
         if self._pauses or self._closed:
             await self._sleep(PAUSE_SECONDS)
             return 0.0
@@ -155,20 +156,20 @@ class Claimer:
                 case SetIdle():
                     await self._set_idle(action.idle)
         except Exception as error:
-            self.plan.woken(time.monotonic())  # the plan counts on what the action would have found: look at all again
+            self.plan.woken(time.monotonic())  # the plan is waiting for this action's findings: let it start over
             await self._recover(error, action)
         return 0.0
 
     async def _recover(self, error: Exception, action: Action) -> None:
-        """After an error in a round: wait if the disk is full; set aside the jobs that made a claim fail; raise any
-        other error again, so that the loop logs it and waits."""
+        """Handle an error of a round: wait if the disk is full; set aside the jobs that made a claim fail; raise any
+        other error again, so that the loop logs it and backs off."""
         if isinstance(error, StorageFull):
             self._store.outage.failed("claims", error)
             await self._sleep(FULL_DISK_SECONDS)
         elif isinstance(error, bad_rows.OUTAGE) or not isinstance(action, (Claim, ClaimSourced)):
             raise error
         elif await bad_rows.put_unclaimable(self._store, self.plan.ranges["every"].served):
-            log.warning("a claim failed because of a job that cannot be claimed: %s", error)
+            log.warning("a claim failed; the jobs that cannot be claimed were set aside: %s", error)
         else:
             raise error
 
@@ -183,10 +184,10 @@ class Claimer:
         if claimed:
             self.start(claimed, sent)
             if not more:
-                await asyncio.sleep(0)  # nothing to claim is waiting: let the handlers begin before the next decision
+                await asyncio.sleep(0)  # no more jobs wait to be claimed: let handlers start before the next decision
 
     async def _claim_sourced(self, action: ClaimSourced) -> None:
-        # Wait for both parts, also if one fails: a claim that still runs could claim jobs after a stop.
+        # Wait for both parts even if one fails: the other could still claim jobs after a stop.
         parts = [self._claim_part(action, sightings, n) for sightings, n in action.parts]
         answers = await asyncio.gather(*parts, return_exceptions=True)
         for answer in answers:
@@ -206,12 +207,12 @@ class Claimer:
         return result
 
     def _remember(self, token: str, error: BaseException) -> None:
-        """Remember a claim whose reply did not come: it may have claimed jobs."""
+        """Remember a claim whose reply was lost, if it may have claimed jobs."""
         if getattr(error, "may_have_happened", True):
             self._lost_claims.append(token)
 
     async def adopt_lost_claims(self) -> None:
-        """Find the jobs of claims whose reply was lost, by the token of the claim, and start them."""
+        """Find the jobs of claims whose reply was lost by the claims' tokens, and start them."""
         while self._lost_claims:
             sent = boottime()
             adopted = await self._store.run(claim.adopt(self._registration.worker, self._lost_claims[0]))
@@ -237,7 +238,7 @@ class Claimer:
             raise
 
     async def _sleep(self, delay: float) -> None:
-        """Sleep until something is reported, at most `delay` seconds."""
+        """Sleep for `delay` seconds, or until another part of the worker reports an event."""
         self._watcher.rested()
         if delay > 0 and not self._wake.is_set() and not self._closed:
             with suppress(TimeoutError):

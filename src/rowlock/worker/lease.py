@@ -60,12 +60,12 @@ async def claim_by_hand(app: Client, job_id: str, worker: str | None, lease: flo
     if row is None:
         raise JobNotFound(job_id)
     if row.source is not None and row.state in (State.QUEUED, State.RETRYABLE):
-        raise NotAllowed(f"job {job_id} has the source {row.source}, whose limits only workers keep")
+        raise NotAllowed(f"job {job_id} has the source {row.source}, whose limits only workers enforce")
     return None
 
 
 async def _give_back(app: Client, worker: str, token: str, seconds: float) -> None:
-    """Release the job of a claim whose reply was lost; if that fails, its lease runs out."""
+    """Release the job of a claim whose reply was lost. If that fails, the job waits until its lease runs out."""
     with suppress(RowlockError, TimeoutError):
         async with asyncio.timeout(GIVE_BACK_SECONDS):
             for job in await (await app.store()).run(claim.adopt(worker, token)):
@@ -82,7 +82,7 @@ class Lease:
         self.job_id, self.task, self.queue, self.owner = job.id, job.task, job.queue, job.owner
         self.attempt, self.max_attempts, self.worker, self.token = job.attempt, job.max_attempts, job.worker, job.token
         self.timeout_seconds = job.timeout_seconds
-        self.args: dict[str, Any] = parsed(job.args)[0]  # the stored text, if another program stored no JSON
+        self.args: dict[str, Any] = parsed(job.args)[0]  # a str if another program stored text that isn't JSON
         self._over = False
 
     async def beat(self) -> None:
@@ -93,16 +93,16 @@ class Lease:
         self._renewed = sent
 
     async def run(self) -> State:
-        """Run the job's task here, as a worker would, with heartbeats, context, timeout and settlement; returns the
-        job's new state. Raises TaskNotFound if this program has not registered the task. That job is released, and so
-        is one whose caller is cancelled; neither uses up a try."""
+        """Run the job's task here as a worker would, with heartbeats, context, timeout and settlement; returns the
+        job's new state. Raises TaskNotFound if this program has not registered the task. In that case, and if the
+        caller is cancelled, the job is released, which doesn't count as a try."""
         if self._over:
             raise self._lost("is settled already")
         if joined(self._app) is not None:
-            raise InvalidArguments("lease.run() inside of a transaction: a job has its own; run it before or after")
+            raise InvalidArguments("lease.run() cannot be part of your transaction: call it before or after the block")
         try:
             self._app.registry.get(self.task)
-        except TaskNotFound:  # another program has it
+        except TaskNotFound:  # another program may have it
             await self.release()
             raise
         pool = await self._pool()
@@ -121,16 +121,16 @@ class Lease:
         return (await self._app.job(self.job_id)).state
 
     async def _pool(self) -> WorkerPool:
-        """A worker for this job alone. If it cannot be started, the lease stays as it was; on a cancel it is
-        released."""
+        """Start a worker for this job alone. If the start fails, the caller keeps the lease; if it is cancelled, the
+        job is released."""
         beat = min(self._app.settings.worker.heartbeat_seconds, self._seconds / 4)
         pool = WorkerPool(self._app, pool_size=1, lease_seconds=self._seconds, heartbeat_seconds=beat)
         pool.id = self.worker
         self._over = True  # from here on the worker settles the job
         try:
-            await self.beat()  # raises LeaseLost if another worker has the job by now
+            await self.beat()  # raises LeaseLost if the lease is lost already
             await pool.start(claims=False)
-        except BaseException as error:  # nothing has run
+        except BaseException as error:  # the task has not run
             self._over = False
             if isinstance(error, asyncio.CancelledError):
                 with suppress(RowlockError):
@@ -144,20 +144,20 @@ class Lease:
         return await self._settle(Succeeded(None if result is None else to_json(result, what, MAX_RESULT_BYTES)))
 
     async def fail(self, message: str, *, code: str = "FAILED", permanent: bool = False) -> State:
-        """The attempt failed: the job is retried after its backoff while tries are left, else dead. Returns its new
-        state."""
+        """The attempt failed: the job is retried after its backoff or, without tries left, becomes dead. Returns its
+        new state."""
         return await self._settle(Failed(clean(str(code), CODE_LIMIT), clean(str(message)), permanent=permanent))
 
     async def time_out(self) -> State:
-        """The attempt took longer than the job's timeout; what follows is as with `fail`."""
+        """The attempt exceeded the job's timeout. The job is retried or becomes dead, as with `fail`."""
         return await self._settle(TimedOut(self.timeout_seconds or self._seconds))
 
     async def release(self, after: float | timedelta = 0.0) -> State:
-        """Put the job back in the queue, to be claimed after this delay; no try is used up."""
+        """Put the job back in the queue, claimable after this delay. Doesn't count as a try."""
         return await self._settle(Released(span(after, "after")))
 
     async def _settle(self, end: AttemptEnd) -> State:
-        if self._over:  # the database would answer `duplicate`, although this outcome may be another one
+        if self._over:  # the database would answer `duplicate` even if this outcome differs from the first
             raise self._lost("is settled already")
         transition = decide(self._job, end, random.random())
         answers = await settle.settle(await self._app.store(), [Settlement(self._job, transition)], self._app.keep)

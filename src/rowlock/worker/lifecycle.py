@@ -1,4 +1,4 @@
-"""Start, run, stop. Of the signals that stop a process, the first drains, the second gives back, the third exits."""
+"""Start, run, stop. The first stop signal drains the process, the second releases its jobs, the third exits at once."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from rowlock.worker.dispatcher import Dispatcher
 from rowlock.worker.pool import WorkerPool
 from rowlock.worker.systemd import Notifier
 
-# A closed terminal or a lost SSH connection sends SIGHUP, Ctrl-\ and some service managers send SIGQUIT. By default
-# both end a process at once, and its jobs would wait for their leases to run out.
+# A closed terminal or a lost SSH connection sends SIGHUP; Ctrl-\ and some service managers send SIGQUIT. By default
+# both kill a process at once, and its jobs would have to wait until their leases run out.
 ALWAYS = (signal.SIGTERM, signal.SIGINT)
 UNLESS_IGNORED = (signal.SIGHUP, signal.SIGQUIT)
 log = logging.getLogger("rowlock.worker")
 
 
 def stop_signals() -> list[signal.Signals]:
-    """The signals that stop this process. What `nohup`, or a shell that starts a job in the background, has made it
-    ignore stays ignored."""
-    heeded = [number for number in UNLESS_IGNORED if signal.getsignal(number) is not signal.SIG_IGN]
-    return [*ALWAYS, *heeded]
+    """The signals that stop this process. SIGHUP and SIGQUIT stay ignored if `nohup`, or a shell that started the
+    process in the background, has made it ignore them."""
+    not_ignored = [number for number in UNLESS_IGNORED if signal.getsignal(number) is not signal.SIG_IGN]
+    return [*ALWAYS, *not_ignored]
 
 
 def on_stop_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` for each signal that stops this process from now on."""
+    """From now on, call `stop` for each signal that stops this process."""
     loop, hung_up = asyncio.get_running_loop(), False
 
     def hang_up() -> None:
-        """Stop at the first SIGHUP only: for one closed terminal, the kernel sends one and the shell another."""
+        """Count the first SIGHUP only: when a terminal is closed, both the kernel and the shell send one."""
         nonlocal hung_up
         if not hung_up:
             hung_up = True
@@ -46,14 +46,14 @@ def on_stop_signals(stop: Callable[[], None]) -> None:
 
 
 class Terminal:
-    """The standard streams that are a terminal now."""
+    """The standard streams that were a terminal at the start."""
 
     def __init__(self, descriptors: Sequence[int] = (1, 2)) -> None:
         self._descriptors = [number for number in descriptors if _is_terminal(number)]
 
     def leave_if_closed(self) -> None:
-        """Discard what is printed once the terminal is closed: an error in each `print()` would fail jobs that are
-        about to finish."""
+        """Redirect output to /dev/null if the terminal is closed: otherwise every `print()` would raise, and fail jobs
+        that are about to finish."""
         for number in [number for number in self._descriptors if not _is_terminal(number)]:
             self._descriptors.remove(number)
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -69,29 +69,29 @@ def _is_terminal(descriptor: int) -> bool:
 
 
 class Stopper:
-    """Counts signals and says how hard to stop."""
+    """Counts stop signals."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.now = asyncio.Event()
+        self.asked = asyncio.Event()  # set by the first signal
+        self.now = asyncio.Event()  # set by the second
         self._terminal = Terminal()
         self.service = Notifier()
 
     def __call__(self) -> None:
         self._terminal.leave_if_closed()
         if not self.asked.is_set():
-            log.info("stopping: finishing what runs (signal again to give it back now)")
+            log.info("stopping: finishing running jobs (signal again to release them now)")
             self.service.stopping()
             self.asked.set()
         elif not self.now.is_set():
-            log.info("stopping now: everything that runs is given back")
+            log.info("stopping now: releasing running jobs")
             self.now.set()
         else:
             os._exit(1)
 
     async def run(self, work: Coroutine[Any, Any, None], *beside: asyncio.Future[None]) -> None:
-        """Say that the process is ready, and let `work` go on until a signal comes or a task beside it ends. Raises the
-        error that ends `work`."""
+        """Report the process as ready, and run `work` until it ends, a signal comes or a task in `beside` ends. Raises
+        the error that ends `work`."""
         self.service.ready()
         working, asked = asyncio.ensure_future(work), asyncio.ensure_future(self.asked.wait())
         ends: set[asyncio.Future[Any]] = {working, asked, *beside}
@@ -105,7 +105,7 @@ class Stopper:
 
 @contextmanager
 def signals() -> Iterator[Stopper]:
-    """Catch the stop signals for the time of a block, and put the old handlers back."""
+    """Handle the stop signals inside a block, then restore the previous handlers."""
     stopper, loop = Stopper(), asyncio.get_running_loop()
     previous = {number: signal.getsignal(number) for number in stop_signals()}
     on_stop_signals(stopper)
@@ -159,8 +159,8 @@ async def run_until_signal(app: Client, part: Startable) -> None:
 
 
 async def run_everything(app: Client, **changes: Any) -> None:
-    """Run a worker and a dispatcher until a signal stops them. If the dispatcher dies, the worker stops: a process
-    that does half of its work would look healthy."""
+    """Run a worker and a dispatcher until a signal stops them. If the dispatcher dies, stop the worker: otherwise a
+    process that does half of its work would look healthy."""
     with signals() as stopper:
         async with started(Dispatcher(app)) as dispatcher:
             firing = asyncio.ensure_future(dispatcher.join())
@@ -170,7 +170,7 @@ async def run_everything(app: Client, **changes: Any) -> None:
 
 
 async def serve(pool: WorkerPool, stopper: Stopper, *beside: asyncio.Future[None]) -> None:
-    """Start a worker, run it until a signal comes or the task beside it ends, and stop it."""
+    """Start a worker, run it until a signal comes or a task in `beside` ends, and stop it."""
     await pool.start()
     try:
         await stopper.run(pool.join(), *beside)

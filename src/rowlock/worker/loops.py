@@ -1,4 +1,4 @@
-"""Loops of a worker: each repeats a round, which returns the delay before the next round."""
+"""The loops of a worker: each repeats a round, which returns the delay before the next round."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rowlock.store.engine.outage import Outage
 log = logging.getLogger("rowlock.worker")
 
 Round = Callable[[], Awaitable[float]]
-GIVE_UP_AFTER = 20  # unexpected errors in a row: end the process, so that a supervisor restarts it
+GIVE_UP_AFTER = 20  # unexpected errors in a row; then the process ends, and a supervisor restarts it
 
 
 class Loops:
-    """Named loops and loose tasks of one worker, all strongly referenced."""
+    """Named loops and background tasks of one worker, all strongly referenced."""
 
     def __init__(self, outage: Outage) -> None:
         self._outage = outage
@@ -27,12 +27,12 @@ class Loops:
         self._wakes: dict[str, asyncio.Event] = {}
         self._loose: set[asyncio.Task[Any]] = set()
         self._finishing: set[str] = set()
-        self._event_loop: asyncio.AbstractEventLoop | None = None  # in which the loops run
+        self._event_loop: asyncio.AbstractEventLoop | None = None
         outage.wake_when_back(self)
 
     def start(self, name: str, round_: Round, wake: asyncio.Event | None = None, *, vital: bool = True) -> None:
-        """Repeat `round_` until stopped. Setting `wake` ends the delay between two rounds. A loop that is not vital
-        never ends the process, which has jobs to run."""
+        """Repeat `round_` until stopped. Setting `wake` ends the delay between two rounds. Errors in a loop that is not
+        vital never end the process."""
         wake = self._wakes[name] = wake or asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
         work = self._repeat(name, round_, wake, vital)
@@ -61,9 +61,9 @@ class Loops:
             wake.clear()
 
     def database_is_back(self) -> None:
-        """Somebody in this process has reached the database again: no loop waits for the end of its delay."""
+        """This process has reached the database again: start the next round of every loop without further delay."""
         if self._event_loop is not None:
-            with suppress(RuntimeError):  # it has ended
+            with suppress(RuntimeError):  # the event loop is closed
                 self._event_loop.call_soon_threadsafe(self._wake_all)
 
     def _wake_all(self) -> None:
@@ -77,7 +77,7 @@ class Loops:
             log.warning("%s: %s%s", what, error, follows)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run something once in the background; an error is logged."""
+        """Run a coroutine in the background; an error is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._loose.add(task)
         task.add_done_callback(self._drop)
@@ -88,7 +88,8 @@ class Loops:
             self._report("background work", error)
 
     async def finish(self, name: str, timeout: float) -> None:
-        """End a loop after its round. Cut off inside a claim, the worker would hold jobs that it does not know of."""
+        """End a loop after its current round. A claim that is cut off could leave the worker with leases of jobs that
+        it does not know of."""
         task = self._tasks.pop(name, None)
         if task is None:
             return
@@ -99,8 +100,8 @@ class Loops:
         await asyncio.gather(task, return_exceptions=True)
 
     async def stop_all(self) -> None:
-        """Stop everything. A library inside a round may swallow its cancel (a Redis client was seen to): the loop then
-        ends after that round."""
+        """Stop everything. If a library swallows the CancelledError (a Redis client did), its loop ends after the
+        round."""
         self._finishing.update(self._tasks)
         tasks = [*self._tasks.values(), *self._loose]
         self._tasks.clear()
@@ -109,7 +110,7 @@ class Loops:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def join(self) -> None:
-        """Wait until all loops were stopped; raises the error that ended one."""
+        """Wait until all loops are stopped; raises the error that ended one."""
         if self._tasks:
             ended, _ = await asyncio.wait(self._tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
             for task in ended:
@@ -118,7 +119,7 @@ class Loops:
 
 
 async def to_the_end(work: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> None:
-    """Wait for it to end, also if the caller is cancelled meanwhile; raise the cancellation afterwards."""
+    """Wait until `work` ends, even if the caller is cancelled meanwhile; then raise the cancellation."""
     task, cancelled = asyncio.ensure_future(work), None
     while not task.done():
         try:

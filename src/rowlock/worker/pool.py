@@ -1,7 +1,7 @@
 """One worker: `WorkerPool` opens the database, makes the worker's parts, starts their loops and stops them in order.
 
-A job goes through these parts: `Claimer` claims it; `Executor` starts it in one of the `Slots`; `Settler` writes how it
-ended; `Slots` lets go of it. Beside them `Heart` keeps its lease and `Stopping` ends it early.
+A job passes through these parts: `Claimer` claims it, `Executor` starts it in one of the `Slots`, `Settler` writes its
+outcome, and `Slots` drops it. Meanwhile `Heart` renews its lease, and `Stopping` may end it early.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from rowlock.worker.upkeep.sweeper import Sweeper
 
 log = logging.getLogger("rowlock.worker")
 
-LINES_SECONDS = 1.0  # that a stopping worker waits to write the log lines of its jobs
-LEAVE_SECONDS = 1.0  # that attempts get to return once the grace of a shutdown is over
-CLAIM_SECONDS = 10.0  # that a stopping worker waits for the claim it has sent, at most
+LINES_SECONDS = 1.0  # for a stopping worker to write the log lines of its jobs
+LEAVE_SECONDS = 1.0  # for stopped attempts to return after the grace period of a shutdown
+CLAIM_SECONDS = 10.0  # for a stopping worker's last claim to be answered, at most
 START_TRIES, START_SECONDS = 5, 0.2  # if the connection breaks during the start; each delay is longer
 
 
@@ -66,18 +66,19 @@ class WorkerPool:
         self._ending = False
         self._deadline = math.inf  # for running attempts, while the worker stops
         self._stopped = asyncio.Event()
-        self._asked: asyncio.Task[None] | None = None  # the stop that an operator has asked for
-        self._exits = AsyncExitStack()  # closed by a stop, and if the start fails
+        self._asked: asyncio.Task[None] | None = None  # a stop requested by an operator
+        self._exits = AsyncExitStack()  # closed by a stop or a failed start
         self.endpoint: Endpoint | None = None
 
     # --- start
 
     async def start(self, *, claims: bool = True) -> None:
         """Open everything and begin to work. With `claims=False` the worker only runs the jobs that its executor is
-        given: it reclaims no jobs of other workers, and registers as serving no tasks."""
+        given: it doesn't sweep, and registers without tasks."""
         if getattr(multiprocessing.current_process(), "_inheriting", False):
             raise NotAllowed(
-                "importing this module in a child process starts a worker: put that under if __name__ == '__main__'"
+                "this module starts a worker even when a child process imports it: put the start of the worker under"
+                " if __name__ == '__main__'"
             )
         try:
             await self._open(claims)
@@ -87,7 +88,7 @@ class WorkerPool:
         self._begin(claims)
 
     async def _open(self, claims: bool) -> None:
-        """Everything that can fail; `_exits` undoes it in reverse order."""
+        """Do everything that can fail; `_exits` undoes it in reverse order."""
         app, settings = self.app, self.settings
         app.add_own_tasks()
         store = await app.store()
@@ -110,8 +111,8 @@ class WorkerPool:
         self.heart.start()
 
     async def _announce(self, store: Store, claims: bool) -> None:
-        """Write what the database has to know of this worker before its first claim. If the connection breaks here, try
-        again: each step can be repeated."""
+        """Write the worker's row and declare its tasks and sources before the first claim. All steps are idempotent, so
+        if the connection breaks, start over."""
         for again in range(1, START_TRIES + 1):
             try:
                 await self._registration.write(store)
@@ -129,7 +130,7 @@ class WorkerPool:
                 await asyncio.sleep(START_SECONDS * again)
 
     def _make_parts(self, store: Store, resources: Mapping[str, Any]) -> None:
-        """Make the parts of this worker. Each is given the parts that it uses."""
+        """Make the parts of this worker, and pass each the parts that it uses."""
         app, settings, tasks = self.app, self.settings, self.app.registry.here()
         in_process = [name for name, task in tasks.items() if task.runs_in == "process"]
         self.watcher, meter = _observers(app, settings, self.id)
@@ -192,7 +193,7 @@ class WorkerPool:
             self._exits.callback(self.endpoint.close)
 
     def _begin(self, claims: bool) -> None:
-        """Start the loops: to settle and, with `claims`, to claim and to keep the database tidy."""
+        """Start the loops that settle and, with `claims`, those that claim, sweep and check."""
         settings, start = self.settings, self.loops.start
         self._started = True
         start("settle", self.settler.round)
@@ -217,7 +218,7 @@ class WorkerPool:
     # --- run
 
     async def join(self) -> None:
-        """Wait until the worker has stopped; raises if one of its loops has died, so that a supervisor can restart the
+        """Wait until the worker has stopped. Raises if one of its loops dies, so that a supervisor restarts the
         process."""
         await self.loops.join()
         if self._asked is not None:
@@ -234,7 +235,7 @@ class WorkerPool:
 
     @property
     def stale_refused(self) -> int:
-        """Outcomes that came after the lease was lost, and changed nothing."""
+        """Outcomes refused because the lease was lost."""
         return self.slots.stale_refused
 
     @property
@@ -249,15 +250,15 @@ class WorkerPool:
 
     @property
     def held_up(self) -> bool:
-        """Whether this worker is idle although jobs are ready, because no source that they need admits a job."""
+        """Whether this worker is idle although jobs are ready, because none of their sources admits a job."""
         return self.idle and self.claimer.plan.sources.all_closed
 
     # --- stop
 
     async def stop(self, timeout: float | None = None) -> None:
-        """Stop: let running attempts finish for `shutdown_timeout_seconds`, then release them without using up a
-        try. If the worker is stopping already, its time limit becomes this one if that ends sooner (an operator's
-        drain has none), and this waits for the end."""
+        """Stop: give running attempts `shutdown_timeout_seconds` to finish, then release them, which doesn't count as a
+        try. If the worker is stopping already, shorten its time limit to this one if it is longer (an operator's drain
+        has none), and wait for the end."""
         if not self._started:
             return
         grace = self.settings.shutdown_timeout_seconds if timeout is None else timeout
@@ -280,12 +281,12 @@ class WorkerPool:
             self._stopped.set()
 
     def _limit(self, grace: float) -> None:
-        """Let running attempts finish for `grace` seconds from now, unless their time ends sooner already."""
+        """Give running attempts at most `grace` more seconds."""
         self._deadline = min(self._deadline, time.monotonic() + grace)
 
     async def _end_attempts(self, grace: float) -> None:
-        """Claim no more, let running attempts finish for `grace` seconds, release the rest, and write every outcome
-        before its lease runs out."""
+        """Claim no more, give running attempts `grace` seconds to finish, release the rest, and write all outcomes
+        before their leases run out."""
         slots = self.slots
         self._ending, self._deadline = True, time.monotonic() + grace
         self.claimer.close()
@@ -307,36 +308,36 @@ class WorkerPool:
                 await self.batches.finish()
 
     async def _give_back_unstarted(self, seconds: float) -> None:
-        """Release jobs that are claimed but not started. A claim whose reply was lost may have claimed jobs: ask
-        the database about it until it answers, or the time is up."""
+        """Release jobs that are claimed but not started. A claim whose reply was lost may have claimed jobs, so first
+        ask the database about such claims until it answers or the time is up."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self.claimer.has_lost_claims:
                     try:
                         await self.claimer.adopt_lost_claims()
                     except StoreError as error:
-                        log.warning("it is not known yet whether an interrupted claim has taken jobs: %s", error)
+                        log.warning("cannot find out yet whether an interrupted claim took any jobs: %s", error)
                         await asyncio.sleep(random.uniform(0.2, 0.5))
         self.stopping.give_back_unstarted()
 
     def hurry(self) -> None:
-        """If the worker is stopping, release its running attempts now, without waiting for the timeout."""
+        """If the worker is stopping, release its running attempts now."""
         if self._started:
             self._limit(0.0)
 
     def asked_to_stop(self, how: StopHow) -> None:
-        """An operator wants this worker to end: after its running jobs, or right now. Each heartbeat reports it
-        again."""
+        """An operator wants this worker to end after its running jobs, or right now. Each heartbeat repeats the
+        request."""
         if how == "stop":
             self.hurry()
         if self._asked is None and not self._ending:
-            then = "gives them back" if how == "stop" else "ends when they have finished"
-            log.info("operator requested a %s: %d jobs running; claims no more and %s", how, self.slots.occupied, then)
+            then = "releasing them now" if how == "stop" else "finishing them first"
+            log.info("operator requested a %s: claiming no more; %d jobs running, %s", how, self.slots.occupied, then)
             self._asked = asyncio.ensure_future(self.stop(0.0 if how == "stop" else math.inf))
 
 
 def _observers(app: Client, settings: WorkerSettings, worker: str) -> tuple[Watcher, WorkerMeter | None]:
-    """One watcher for all that the settings ask for, and a meter if the worker's metrics are shown anywhere. Optional
+    """One watcher for all that the settings enable, and a meter if the worker's metrics are exported. Optional
     libraries are imported here: ConfigError if one is missing."""
     uncounted = frozenset(name for name, task in app.registry.here().items() if not task.options.counted)
     watchers: list[Watcher] = [JobLog(worker, uncounted)]

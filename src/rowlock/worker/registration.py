@@ -26,7 +26,7 @@ def worker_id() -> str:
 
 
 def resident_bytes() -> int | None:
-    """Resident memory of this process in bytes; None where /proc does not have it."""
+    """Resident memory of this process in bytes; None on systems without /proc/self/statm."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -42,10 +42,10 @@ class Registration:
     worker: str
     tasks: Collection[str]
     slots: int
-    wake_address: str | None = None  # of the wake-ups that the worker listens to
+    wake_address: str | None = None  # where the worker listens for wake-ups
 
     async def write(self, store: Store) -> None:
-        """Write the row: at the start, and again when another worker has removed it."""
+        """Write the row, at the start and after another worker has removed it."""
         await store.run(
             workers.register(
                 self.worker,
@@ -61,15 +61,15 @@ class Registration:
         )
 
     async def set_idle(self, store: Store, idle: bool) -> None:
-        """Say in the row whether this worker waits to be woken. If another worker has removed the row, write it."""
+        """Record in the row whether this worker waits for a wake-up. Rewrite the row if another worker removed it."""
         change = workers.set_idle(self.worker, idle, self.settings.lease_seconds)
         if not await store.run(change) and idle:
             await self.write(store)
             await store.run(change)
 
     async def sign_off(self, store: Store) -> None:
-        """Remove the row: the worker has stopped. Without a database it stays until another worker removes it."""
+        """Remove the row of a stopped worker. If the database is down, another worker will remove it later."""
         try:
             await store.run(workers.remove(self.worker))
         except StoreError as error:
-            log.warning("could not sign off: %s", error)
+            log.warning("could not remove this worker's row: %s", error)

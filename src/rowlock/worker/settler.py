@@ -1,7 +1,7 @@
 """Writes outcomes in batches: the attempts that end while one batch is written are the next batch.
 
 There is no timer, so an idle worker settles at once and a busy one in large batches. A job's lease is held, and
-renewed, until its outcome is written. While many outcomes wait, the plan claims no more jobs.
+renewed, until its outcome is written. As back-pressure, the plan stops claiming while many outcomes are unwritten.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
 
-KNOWN = 10_000  # batches that are remembered as started; to mark one twice is harmless
+KNOWN = 10_000  # batches remembered as started; marking one twice is harmless
 log = logging.getLogger("rowlock.worker")
 UNSTORABLE = "UNSTORABLE"
 BATCH = 1000  # outcomes in one transaction, at most
-SHORTEST_DELAY, LONGEST_DELAY = 0.1, 2.0  # seconds between tries while the database takes no outcomes
+SHORTEST_DELAY, LONGEST_DELAY = 0.1, 2.0  # backoff in seconds while the database accepts no outcomes
 Batch = Sequence[tuple[LiveAttempt, Transition]]
 
 
 class BatchMarks:
-    """The batches of which this worker has started a job."""
+    """Records when batches start, and ends batches whose last job settled in its own transaction."""
 
     def __init__(self, store: Store, loops: Loops) -> None:
         self._store, self._loops = store, loops
@@ -50,7 +50,7 @@ class BatchMarks:
         self._ending: set[str] = set()  # batches whose last job may have settled itself in its own transaction
 
     def started(self, batch_id: str) -> None:
-        """A job of this batch is started. What is new in one turn of the event loop is written together."""
+        """A job of this batch has started. Batches that start in one turn of the event loop are written together."""
         if batch_id in self._known:
             return
         if len(self._known) >= KNOWN:
@@ -65,7 +65,7 @@ class BatchMarks:
         await self._store.run(batches.start(fresh))
 
     def settled_itself(self, batch_id: str) -> None:
-        """A job of this batch was settled by its own transaction: if it was the last one, the batch ends."""
+        """A job of this batch was settled by its own transaction. If it was the last job, end the batch."""
         self._ending.add(batch_id)
         self._loops.spawn(self._end(batch_id))
 
@@ -74,18 +74,19 @@ class BatchMarks:
         self._ending.discard(batch_id)
 
     async def finish(self) -> None:
-        """The worker stops. End the complete batches first: if it is the last worker, no sweeper will."""
+        """End the complete batches before the worker stops: if it is the last worker, no sweeper will."""
         await batches.end_after_commit(self._store, set(self._ending))
 
 
 async def write_instead(
     store: Store, attempt: LiveAttempt, transition: Transition, refused: Exception
 ) -> Transition | None:
-    """What to write in a later round instead of an outcome that the database refuses: first the failure UNSTORABLE with
-    a fixed text, then that without the follow-up. If even that is refused, the job is set aside, and not run again."""
+    """What to write in a later round instead of an outcome that the database refused: first the failure UNSTORABLE with
+    a fixed text, then the same failure without the follow-up. If the database refuses that as well, set the job aside
+    for good and return None."""
     job = attempt.job
     with suppress(Exception):
-        log.error("the outcome of job %s cannot be stored: %s", job.id, refused, extra=job_fields(job))
+        log.error("the database refused the outcome of job %s: %s", job.id, refused, extra=job_fields(job))
     if (instead := unstorable(job, transition)) is not None:
         return instead
     if job.on_dead is not None:
@@ -100,21 +101,21 @@ async def write_instead(
 
 
 def unstorable(job: Claimed, refused: Transition) -> Transition | None:
-    """The transition to write instead of a refused one; None if that was refused already, or cannot be decided."""
+    """An UNSTORABLE failure to replace a refused transition; None if it was one already, or if `decide` fails."""
     if refused.error_code == UNSTORABLE:
         return None
     permanent = refused.outcome is Outcome.SUCCEEDED
     end = Failed(UNSTORABLE, "the outcome of this attempt could not be stored", permanent=permanent)
     try:
         return decide(job, end, random.random())
-    except Exception:  # its row holds values that `decide` cannot handle
+    except Exception:  # the job's row holds values that `decide` cannot handle
         return None
 
 
 def undecided(job: Claimed, broken: Exception) -> Transition:
-    """The transition after `decide` has raised: an internal failure without the job's own backoff; dead if `decide`
-    raises again."""
-    failed = internal(job, "what follows the attempt could not be decided", broken)
+    """The transition to write if `decide` raised: an internal failure with the default backoff; dead if `decide` raises
+    again."""
+    failed = internal(job, "the job's next state could not be decided", broken)
     try:
         return decide(job._replace(backoff=None), failed, random.random())
     except Exception:
@@ -136,7 +137,7 @@ class Settler:
         self._pending: list[tuple[LiveAttempt, Transition]] = []
         self._arrived = asyncio.Event()
         self._writing = 0
-        self._delay = 0.0  # after the last failure; 0 after a success
+        self._delay = 0.0  # current backoff; 0 after a success
 
     @property
     def backlog(self) -> int:
@@ -144,7 +145,7 @@ class Settler:
         return len(self._pending) + self._writing
 
     def settle(self, attempt: LiveAttempt, end: AttemptEnd) -> None:
-        """Decide what follows the end of an attempt, and put that in the next batch. Never raises."""
+        """Decide the job's next state and queue it for the next batch. Never raises."""
         try:
             transition = decide(attempt.job, end, random.random())
         except Exception as broken:
@@ -153,7 +154,7 @@ class Settler:
         self._arrived.set()
 
     async def round(self) -> float:
-        """Write the next batch, once there is one: in one transaction or, if the database refuses that, in halves.
+        """Wait for outcomes and write a batch of them, in one transaction or, if the database refuses that, in halves.
         Returns the delay before the next round."""
         await self._arrived.wait()
         self._arrived.clear()
@@ -163,7 +164,7 @@ class Settler:
             try:
                 await self._progress.flush(batch)
                 outcomes = [(attempt.job, transition) for attempt, transition in batch]
-                await settle_jobs.settle(self._store, outcomes, self._keep, tell=partial(self._tell, batch))
+                await settle_jobs.settle(self._store, outcomes, self._keep, tell=partial(self._settled, batch))
             except bad_rows.OUTAGE:
                 raise
             except Exception as error:
@@ -172,7 +173,7 @@ class Settler:
             self._claimer.settled()
             self._delay = 0.0
         except Exception as error:
-            # Nothing is lost: the leases still hold, and an outcome that was written already is answered `duplicate`.
+            # Try again: the leases still hold, and settling an outcome twice is harmless (the answer is `duplicate`).
             self._pending = batch + self._pending
             self._delay = min(LONGEST_DELAY, self._delay * 2 or SHORTEST_DELAY)
             self._report(batch, error)
@@ -187,37 +188,37 @@ class Settler:
             if isinstance(error, (StoreUnavailable, StorageFull)):
                 self._store.outage.failed(f"settler ({len(batch)} outcomes wait)", error)
             else:
-                log.warning("%d outcomes wait for the database: %r", len(batch), error, exc_info=True)
+                log.warning("%d outcomes could not be written yet: %r", len(batch), error, exc_info=True)
 
     async def _write_halves(self, batch: Batch, refused: Exception) -> None:
-        """Write the outcomes of a refused batch in halves. An outcome that is refused alone is replaced, and the
-        replacement is written in a later round."""
+        """Bisect a refused batch. An outcome that is refused on its own is replaced, and the replacement is written in
+        a later round."""
         with suppress(Exception):
-            log.error("a batch of %d outcomes was refused (%s); writing halves of it", len(batch), refused)
+            log.error("the database refused a batch of %d outcomes (%s); writing it in halves", len(batch), refused)
         _, alone = await bad_rows.in_halves(batch, self._write_part)
         for (attempt, transition), error in alone:
             if (instead := await write_instead(self._store, attempt, transition, error)) is not None:
                 self._pending.append((attempt, instead))
             else:
-                self._tell([(attempt, transition)], {attempt.job.id: "lost"})
+                self._settled([(attempt, transition)], {attempt.job.id: "lost"})
 
     async def _write_part(self, part: Batch) -> None:
         outcomes = [(attempt.job, transition) for attempt, transition in part]
         try:
-            await settle_jobs.settle(self._store, outcomes, self._keep, tell=partial(self._tell, part))
+            await settle_jobs.settle(self._store, outcomes, self._keep, tell=partial(self._settled, part))
         except bad_rows.OUTAGE:
             self._pending += part
 
-    def _tell(self, batch: Batch, answers: Mapping[str, settle_jobs.Answer]) -> None:
-        """Outcomes are written: let go of their jobs. An error in there must not make the settler write them again."""
+    def _settled(self, batch: Batch, answers: Mapping[str, settle_jobs.Answer]) -> None:
+        """Outcomes are written: drop their jobs. An error here must not make the settler write the outcomes again."""
         try:
             self._slots.settled(batch, answers)
         except Exception:
             with suppress(Exception):
-                log.exception("%d jobs are settled; what follows in their worker failed", len(batch))
+                log.exception("%d jobs are settled, but the worker failed to record that", len(batch))
 
     async def drain(self, timeout: float) -> bool:
-        """Wait until everything handed over is written; False when time is up."""
+        """Wait until all outcomes are written; returns False on a timeout."""
         deadline = asyncio.get_running_loop().time() + timeout
         while self.backlog and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.01)

@@ -64,7 +64,7 @@ def test_sigterm_stops_the_polling_waits_for_what_runs_and_then_gives_it_back(cl
     worker = cli.start("worker", *APP, "--shutdown-timeout-seconds", "6")
     worker.wait_for("claimed by", 2)
     worker.process.send_signal(signal.SIGTERM)
-    worker.wait_for("stopping: finishing what runs")
+    worker.wait_for("stopping: finishing running jobs")
     asked(url, lambda app: run_now(app, "late"))
     assert worker.process.wait(30) == 0, worker.log
     ended = {made.job_id: made for made in executions(url)}

@@ -72,7 +72,7 @@ async def test_the_second_signal_gives_everything_back_at_once(race: Race) -> No
     ids = await race.enqueue("work", 5, ms=20_000, options=ONE_TRY)
     await race.until_noted("start", 5)
     worker.send(signal.SIGTERM)
-    await until(lambda: "finishing what runs" in worker.log(), 5, worker.log)
+    await until(lambda: "finishing running jobs" in worker.log(), 5, worker.log)
     await asyncio.sleep(0.3)  # what must not happen leaves no sign to wait for
     assert worker.alive, "the first signal waits for what runs"
     worker.send(signal.SIGTERM)
@@ -87,7 +87,7 @@ async def test_the_third_signal_exits(race: Race) -> None:
     await race.started()
     (job,) = await race.enqueue("insist", ms=20_000)
     await race.until_noted("start")
-    for said in ("finishing what runs", "given back"):
+    for said in ("finishing running jobs", "releasing"):
         worker.send(signal.SIGTERM)
         await until(lambda said=said: said in worker.log(), 5, worker.log)  # type: ignore[misc]
     worker.send(signal.SIGINT)

@@ -1,1 +1,1 @@
-"""Verbs that show how the system is doing: stats, top, doctor, a job's story."""
+"""Verbs that show the state of the system: stats, top, doctor, a job's history."""

@@ -1,4 +1,4 @@
-"""The checks of `rowlock doctor`. Each returns one finding or several."""
+"""The checks of `rowlock doctor`. Each returns one or more findings."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 KNOWN_ZONES = ("Europe/Berlin", "Asia/Seoul", "America/New_York")
 OVERDUE_SECONDS = 60.0
 COUNT_LIMIT = 10_000
-# Older versions lack SQL that the statements use, or have bugs that lose data (SQLite: WAL resets).
+# Older versions lack SQL that our statements use, or have bugs that lose data (SQLite: WAL resets).
 OLDEST = {"PostgreSQL": (14,), "SQLite": (3, 51, 3)}
 WAKEUP_SECONDS = 5.0
 AGAIN_SECONDS = 0.2
 SKEW_WARN, SKEW_FAIL = 1.0, 30.0
 ROOM_WARN, ROOM_FAIL = 256 << 20, 8 << 20  # bytes
-FORBIDDEN = "42501"  # the role lacks a right
+FORBIDDEN = "42501"  # SQLSTATE insufficient_privilege
 WORKERS_SHOWN = 50
 
 
@@ -55,7 +55,7 @@ def zones(settings: Settings) -> Finding:
         except (LookupError, OSError, ValueError):
             what = f"time zone {name!r} is unknown on this machine; schedules in zones cannot be read"
             return Finding("fail", "zones", what, "install the system's tzdata, or: pip install tzdata")
-    return Finding("ok", "zones", "time zone data is there")
+    return Finding("ok", "zones", "time zone data is installed")
 
 
 def result_folder(settings: Settings) -> Finding:
@@ -68,10 +68,10 @@ def result_folder(settings: Settings) -> Finding:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        what = f"{folder} cannot be written to: {error.strerror or error}"
-        return Finding("fail", "results", what, "give this user the right to write there, or set results.path")
-    made = "" if folder.exists() else "; it is made when the first file is written"
-    return Finding("ok", "results", f"{folder} can be written to by user {os.getuid()}{made}")
+        what = f"{folder} is not writable: {error.strerror or error}"
+        return Finding("fail", "results", what, "make the folder writable for this user, or set results.path")
+    made = "" if folder.exists() else "; it will be created with the first file"
+    return Finding("ok", "results", f"{folder} is writable for user {os.getuid()}{made}")
 
 
 async def redis(app: Rowlock) -> list[Finding]:
@@ -85,17 +85,15 @@ async def redis(app: Rowlock) -> list[Finding]:
         async with opened_streams(app.settings.redis) as streams:
             seen = await numbers(app, streams)
         text = f"reachable; {counted(seen.unread, 'request')} not answered, {counted(seen.dead_letters, 'dead letter')}"
-        level, do = ("warn", "look at them: rowlock deadletters list") if seen.dead_letters else ("ok", "")
+        level, do = ("warn", "list them: rowlock deadletters list") if seen.dead_letters else ("ok", "")
         reached = Finding(level, "redis", text, do)
     except ConfigError as error:
         reached = Finding("fail", "redis", str(error), "check redis.url, the password, and that the server runs")
     number = await app.perform(outbox.overdue(OVERDUE_SECONDS, COUNT_LIMIT))
     if not number:
-        return [reached, Finding("ok", "outbox", "no message waits to be sent to Redis")]
-    text = (
-        f"{counted(number, 'message')} to Redis waiting for more than {OVERDUE_SECONDS:g} s; no bridge sends messages"
-    )
-    return [reached, Finding("fail", "outbox", text, "start one: rowlock bridge, or rowlock up")]
+        return [reached, Finding("ok", "outbox", "no messages are waiting for Redis")]
+    text = f"{counted(number, 'message')} unsent for more than {OVERDUE_SECONDS:g} s, because no bridge sends them"
+    return [reached, Finding("fail", "outbox", text, "start a bridge: rowlock bridge, or rowlock up")]
 
 
 async def alert_messages(app: Rowlock) -> list[Finding]:
@@ -108,14 +106,14 @@ async def alert_messages(app: Rowlock) -> list[Finding]:
     try:
         check_webhook(settings)
     except ConfigError as error:
-        return [Finding("fail", "alerts", str(error), "correct the setting; workers do not start with it")]
+        return [Finding("fail", "alerts", str(error), "correct the setting; until then workers do not start")]
     unsent = await app.perform(alerts.unsent(COUNT_LIMIT))
     late = [message for message in unsent if message.attempts]
     if late:
-        what = f"{counted(len(late), 'message')} did not arrive: {late[0].last_error}"
-        return [Finding("fail", "alerts", what, "check alerts.webhook_url; to try it: rowlock alerts test")]
+        what = f"{counted(len(late), 'message')} could not be delivered: {late[0].last_error}"
+        return [Finding("fail", "alerts", what, "check alerts.webhook_url; test it with: rowlock alerts test")]
     where = "log and webhook" if settings.webhook_url else "log"
-    return [Finding("ok", "alerts", f"{counted(len(settings.rules), 'rule')}, told by {where}")]
+    return [Finding("ok", "alerts", f"{counted(len(settings.rules), 'rule')}; alerts go to the {where}")]
 
 
 def engine(about: dict[str, str]) -> Finding:
@@ -124,33 +122,33 @@ def engine(about: dict[str, str]) -> Finding:
     oldest = OLDEST[name]
     found = tuple(int(part) for part in re.findall(r"\d+", version)[: len(oldest)])
     if found < oldest:
-        text = f"{name} {version} is too old: {'.'.join(map(str, oldest))} is needed"
+        text = f"{name} {version} is too old; the oldest supported version is {'.'.join(map(str, oldest))}"
         return Finding("fail", "database", text, "upgrade it" if name == "PostgreSQL" else "pip install --upgrade apsw")
     return Finding("ok", "database", f"{name} {version} at {about['url']}")
 
 
 def schema(store: Store) -> Finding:
-    """Name the newest migration. The schema fits this version, else the store would have refused to open."""
+    """Always ok, with the newest migration: the store has refused to open if the schema doesn't fit this version."""
     newest = migrate.schema(store.engine).migrations[-1]
-    return Finding("ok", "schema", f"migration {newest.title}, the newest this version knows")
+    return Finding("ok", "schema", f"up to date: migration {newest.title}")
 
 
 async def disk(store: Store) -> Finding:
-    """Does the database take a write now, and is there room for more? Reads work while its disk is full."""
+    """Does a write work now, and is there room for more? On a full disk, reads still work."""
     try:
         free = await store.try_write()
     except StorageFull as error:
         return Finding("fail", "disk", first_line(str(error)), MAKE_ROOM)
     except StoreError as error:
         if getattr(error.__cause__, "sqlstate", None) == FORBIDDEN:
-            do = "to have it tried: GRANT TEMPORARY ON DATABASE … TO the role that runs doctor"
-            return Finding("warn", "disk", f"no write was tried: {first_line(str(error))}", do)
-        do = "correct that: until writes work, no job is accepted, started or ended"
+            do = "to allow the test: GRANT TEMPORARY ON DATABASE … TO the role that runs doctor"
+            return Finding("warn", "disk", f"writes were not tested: {first_line(str(error))}", do)
+        do = "fix this first: until writes work, jobs cannot be enqueued, started or finished"
         return Finding("fail", "disk", first_line(str(error)), do)
     if free is None:
-        return Finding("ok", "disk", "a trial write worked")
+        return Finding("ok", "disk", "a test write worked")
     level = "fail" if free < ROOM_FAIL else "warn" if free < ROOM_WARN else "ok"
-    text = f"a trial write worked, {free / (1 << 20):,.0f} MiB are free"
+    text = f"a test write worked, {free / (1 << 20):,.0f} MiB are free"
     return Finding(level, "disk", text, "" if level == "ok" else MAKE_ROOM)
 
 
@@ -160,7 +158,7 @@ def pooler(about: dict[str, str], settings: Settings) -> Finding:
     if mode != "transaction":
         return Finding("ok", "pooler", {"none": "none, the connection is direct"}.get(mode, f"{mode} mode"))
     if settings.direct_url is None:
-        text = "transaction mode passes no wake-ups on, so workers only poll"
+        text = "a pooler in transaction mode drops wake-ups, so workers only poll"
         return Finding("warn", "pooler", text, "set direct_url to PostgreSQL's own address")
     return Finding("ok", "pooler", "transaction mode, with a direct_url for wake-ups")
 
@@ -175,20 +173,20 @@ async def wakeups(store: Store, settings: Settings) -> Finding:
             sent = time.monotonic()
             await store.run(_wake_self(name, listening.address))
             with suppress(TimeoutError):
-                await asyncio.wait_for(received.wait(), AGAIN_SECONDS)  # the first may precede our LISTEN
+                await asyncio.wait_for(received.wait(), AGAIN_SECONDS)  # the first may be sent before our LISTEN
     finally:
         await listening.close()
     if received.is_set():
         return Finding("ok", "wake-ups", f"received after {(time.monotonic() - sent) * 1000:.0f} ms")
     every = f"{settings.worker.poll_interval_seconds:g} s"
     text = f"none received in {WAKEUP_SECONDS:g} s: idle workers only poll every {every}"
-    do = "set direct_url past the pooler" if store.dialect.notifies else "make the temp folder writable"
+    do = "bypass the pooler with direct_url" if store.dialect.notifies else "make the temp folder writable"
     return Finding("warn", "wake-ups", text, do)
 
 
 @operation(repeatable=True)
 def _wake_self(name: str, address: str | None) -> Steps[None]:
-    """Send a cancel wake-up: with NOTIFY by worker name on PostgreSQL, to the socket address on SQLite."""
+    """Send a cancel wake-up, on PostgreSQL with NOTIFY and the worker's name, on SQLite to the socket address."""
     if (yield from dialect()).notifies:
         yield Call("notify_cancel", asked=[(name,)])
     elif address is not None:
@@ -203,12 +201,12 @@ async def clock(store: Store) -> Finding:
     ahead = (before + (after - before) / 2 - now).total_seconds()
     level = "ok" if abs(ahead) < SKEW_WARN else "warn" if abs(ahead) < SKEW_FAIL else "fail"
     where = "ahead of" if ahead >= 0 else "behind"
-    do = "" if level == "ok" else "set both clocks by NTP; leases use the database's clock alone"
+    do = "" if level == "ok" else "synchronise both clocks with NTP; leases use only the database's clock"
     return Finding(level, "clock", f"this machine is {abs(ahead):.1f} s {where} the database", do)
 
 
 def conditions(found: Snapshot) -> list[Finding]:
-    """What is wrong with workers, queues, tasks, sources, schedules, rows and leases; and what is well."""
+    """Findings about workers, queues, tasks, sources, schedules, rows and leases, good and bad."""
     wrong: dict[str, list[Finding]] = {}
     for one in health.conditions(found):
         level, check, *_ = health.CONDITIONS[one.kind]
@@ -216,7 +214,7 @@ def conditions(found: Snapshot) -> list[Finding]:
     running = sum(queue.running for queue in found.queues)
     well = {
         "workers": [Finding("ok", "workers", f"{found.workers} alive, {counted(found.slots, 'slot')}")],
-        "rows": [Finding("ok", "rows", "no row is set aside")],
+        "rows": [Finding("ok", "rows", "no rows set aside")],
         "leases": [Finding("ok", "leases", f"{running:,} held, none expired")],
     }
     alive = [_worker(worker, found.at) for worker in found.listed[:WORKERS_SHOWN] if worker.alive]
@@ -234,11 +232,11 @@ def _worker(worker: Worker, now: datetime) -> Finding:
         what = f"{worker.id} runs version {worker.version}, this is {VERSION}; {busy}"
         return Finding("warn", "worker", what, "finish the deploy: restart it with the new version")
     ago = max(0.0, (now - worker.seen_at).total_seconds())
-    return Finding("ok", "worker", f"{worker.id}: {busy}, heard of {spell(ago)} ago")
+    return Finding("ok", "worker", f"{worker.id}: {busy}, last heartbeat {spell(ago)} ago")
 
 
 async def left_over_limits(app: Rowlock) -> list[Finding]:
-    """Are there source limits in the database that came from a config file and are not in the current one?"""
+    """Does the database have source limits that came from a config file but aren't in the current one?"""
     left = await app.sources.left_over(app.settings.sources)
     text = f"limits not in the current config: {', '.join(left)}"
     return [Finding("warn", "sources", text, "to remove one: rowlock sources set NAME --reset")] if left else []

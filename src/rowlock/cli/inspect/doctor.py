@@ -15,12 +15,12 @@ from rowlock.core.errors import ConfigError, SchemaError, StorageFull, StoreErro
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
-MAKE_ROOM = "make room on the disk of the database, or enlarge it: writes then work again by themselves"
+MAKE_ROOM = "free space on the database's disk, or enlarge it; writes then work again without a restart"
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 class Finding(NamedTuple):
-    """What one check found (ok, warn or fail), and what to do unless all is well."""
+    """The result of one check (ok, warn or fail), and what to do about it."""
 
     level: str
     check: str
@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 
 def doctor(target: DataTarget) -> None:
-    """Check the whole set-up, and say what to do. Exit 1 if a check fails."""
+    """Check the whole setup, and suggest fixes. Exit 1 if a check fails."""
     findings = _examine(target)
     if target.as_json:
         show_json(findings)

@@ -1,4 +1,4 @@
-"""`rowlock jobs show`: a job's options, attempts, lease and end, and why it is in its state."""
+"""`rowlock jobs show`: a job's options, attempts, lease and outcome, and why it is in its state."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def read(app: Rowlock, job_id: str) -> Story:
     if job is None:
         raise JobNotFound(job_id)
     attempts = await store.run(job_rows.attempts(job.id))
-    if job.state is State.SUCCEEDED and job.finished_at is not None:  # an attempt that succeeds has no row
+    if job.state is State.SUCCEEDED and job.finished_at is not None:  # successful attempts have no row
         attempts = [
             *attempts,
             Attempt(job.id, job.attempt, "succeeded", job.locked_by, job.started_at, job.finished_at, None, None),
@@ -101,14 +101,14 @@ def _end(story: Story) -> Iterator[tuple[str, str]]:
 
 
 def brief_error(code: str | None, message: str | None) -> str:
-    """An error in one line. The code is left out if the message begins with it: both often name the exception."""
+    """An error in one line, without the code if the message begins with it: both often name the exception."""
     first = (message or "").partition("\n")[0]
     return first if first.startswith(code or "") else f"{code}: {first}".removesuffix(": ")
 
 
 def line(text: str) -> str:
-    """A text as one line, without the stack that an error message carries below its first line."""
+    """A text as one line, without the traceback below an error message's first line."""
     first, _, rest = text.partition("\n")
-    # An explanation may quote an error with its stack, and continue after a semicolon.
+    # An explanation may quote an error with its traceback, and continue after a semicolon.
     after = rest.rpartition("; ")[2] if "; " in rest else ""
     return f"{first}; {after}" if after else first

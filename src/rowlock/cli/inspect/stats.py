@@ -31,12 +31,12 @@ _P95 = {"wait_p95": None, "run_p95": None}
 
 
 def data(problems: Sequence[Condition]) -> list[dict[str, str]]:
-    """What is wrong, for JSON."""
+    """Problems as JSON."""
     return [{"kind": one.kind, "name": one.name, "text": one.text, "do": one.do} for one in problems]
 
 
 def lines(problems: Sequence[Condition], most: int = SHOWN) -> list[str]:
-    """What is wrong, one line for each; of too many, the last line counts the rest."""
+    """Problems, one line each. If there are more than `most`, the last line counts the rest."""
     shown = len(problems) if len(problems) <= most else most - 1
     more = [f"! and {len(problems) - shown} more: rowlock doctor"] if len(problems) > shown else []
     return [*(f"! {printable(one.text)}" for one in problems[:shown]), *more]
@@ -51,7 +51,7 @@ def stats(
         str | None, typer.Option(metavar="DURATION", help="Exit with code 1 if a job has been running longer, e.g. 5m")
     ] = None,
 ) -> None:
-    """Show workers, queues and jobs that finished lately. Exit 1 if a given limit is exceeded."""
+    """Show workers, queues and recently finished jobs. Exit 1 if a given limit is exceeded."""
     from rowlock.core.config.alert_rules import AlertRule
     from rowlock.health.conditions import conditions, see
     from rowlock.store.read.counts import LATELY_SECONDS, read_stats
@@ -86,8 +86,8 @@ def stats(
 
 
 async def _counts(store: Store) -> tuple[dict[str, int], Times]:
-    """What the counters have: all that ever ended, by final state, and attempts by `attempt.` and their outcome; and
-    how long the last hour's successes waited and ran, by queue: run_p50, run_p95, wait_p50, wait_p95, in seconds."""
+    """All-time totals: jobs by final state, and attempts by `attempt.` plus outcome. And for the last hour's successes,
+    by queue, how long they ran and waited in seconds: run_p50, run_p95, wait_p50, wait_p95."""
     from rowlock.store.read import counters
 
     totals = Counter[str]()
@@ -106,7 +106,7 @@ async def _counts(store: Store) -> tuple[dict[str, int], Times]:
 
 
 async def _bridge(app: Rowlock) -> BridgeNumbers | None:
-    """The numbers of the Redis streams; None if no Redis is configured or, with a message, if it is unreachable."""
+    """The numbers of the Redis streams. None if Redis isn't configured or, after a complaint on stderr, unreachable."""
     if app.settings.redis.url is None:
         return None
     try:
@@ -140,7 +140,7 @@ def _show(found: Stats, totals: dict[str, int], times: Times, lately: float) -> 
                 if state in states:
                     print(f"           {states[state].count} of {task}{_mean(states[state])}")
     if not found.exact:
-        print("Too many jobs to count them all: the numbers below are lower bounds.")
+        print("Too many jobs to count: the numbers below are lower bounds.")
     print()
     rows = [{**record(queue), **_P95, **times.get(queue.name, {})} for queue in found.queues]
     show(rows, [*queues.COLUMNS, *_P95], as_json=False, empty="no queues")

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def top(
     target: DataTarget,
-    once: Annotated[bool, typer.Option("--once", help="Print one picture as plain text and exit")] = False,
-    every: Annotated[float, typer.Option(min=0.2, max=3600, help="Seconds between two pictures")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot as plain text and exit")] = False,
+    every: Annotated[float, typer.Option(min=0.2, max=3600, help="Seconds between two refreshes")] = 2.0,
 ) -> None:
-    """Show queues, sources and workers live; q or Ctrl-C leaves. Off a terminal use --once or --json."""
+    """Show queues, sources and workers live. Quit with q or Ctrl-C; without a terminal, use --once or --json."""
     from rowlock.cli.inspect import top_screen
 
     if target.as_json:
@@ -44,7 +44,7 @@ def top(
 
 
 async def read(app: Rowlock) -> tuple[Overview, list[Condition]]:
-    """One picture: what happens, and what is wrong."""
+    """One snapshot: an overview, and what is wrong."""
     from rowlock.health.conditions import conditions
     from rowlock.store.read.overview import overview
     from rowlock.store.read.snapshot import snapshot

@@ -1,4 +1,4 @@
-"""The screen of `rowlock top`: an overview as tables, drawn again and again until a key or a signal ends it."""
+"""The screen of `rowlock top`: an overview as tables, refreshed until a key or a signal ends it."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ WORKERS = ("WORKER", "SLOTS", "QUEUES", "SINCE")
 COLOURS = {"open": "green", "paused": "yellow", "half-open": "yellow", "broken": "red", "disabled": "red"}
 LEFT = {"QUEUE", "SOURCE", "STATE", "WORKER", "QUEUES", "LAST 15 MIN"}
 OTHER_LINES = 7  # the header, three lines of column names, and the lines between the tables
-LATELY_SECONDS = 300.0  # of which an overview counts the jobs that ended
+LATELY_SECONDS = 300.0  # the overview counts the jobs that ended in this time
 
 
 Read = Callable[[], Awaitable[tuple[Overview, list[Condition]]]]
 
 
 async def show(read: Read, every: float) -> None:
-    """Draw until a key or a signal ends it, even while a read hangs. If the database fails, the last picture stays,
-    with the reason below it."""
+    """Refresh the screen until a key or a signal ends it, even while a read hangs. If the database fails, the last
+    picture stays, with the error below."""
     drawing = asyncio.ensure_future(_draw(read, every, resized := asyncio.Event()))
 
     def leave() -> None:
-        if not drawing.cancelling():  # a second key must not interrupt how the cancelled read ends
+        if not drawing.cancelling():  # a second key must not interrupt the clean-up of the cancelled read
             drawing.cancel()
 
     with _keys(leave), _signals(leave, resized.set):
@@ -61,7 +61,7 @@ async def _draw(read: Read, every: float, resized: asyncio.Event) -> None:
     trouble = ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            if not resized.is_set():  # after a resize, the picture is only drawn again
+            if not resized.is_set():  # after a resize, redraw without reading
                 try:
                     (now, wrong), trouble = await read(), ""
                     before, found = found, now
@@ -73,13 +73,13 @@ async def _draw(read: Read, every: float, resized: asyncio.Event) -> None:
                 parts.append(Text(trouble, style="red", no_wrap=bool(parts)))
             live.update(Group(*parts), refresh=True)
             with suppress(TimeoutError):
-                async with asyncio.timeout(every):  # wait_for of Python 3.11 loses a cancel that comes with the event
+                async with asyncio.timeout(every):  # Python 3.11's wait_for may lose a cancel that races with the event
                     await resized.wait()
 
 
 @contextmanager
 def _keys(leave: Callable[[], None]) -> Iterator[None]:
-    """Read single keys while the block runs: q or the end of the input leaves. The terminal is put back as it was."""
+    """Read single keys during the block, and leave on q or at the end of the input. Restores the terminal after it."""
     if not sys.stdin.isatty():
         yield
         return
@@ -102,7 +102,7 @@ def _keys(leave: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def _signals(leave: Callable[[], None], resized: Callable[[], None]) -> Iterator[None]:
-    """Leave on Ctrl-C and stop signals; draw again when the window is resized."""
+    """Leave on Ctrl-C and stop signals; redraw when the window is resized."""
     loop = asyncio.get_running_loop()
     handlers = {signal.SIGINT: leave, signal.SIGTERM: leave, signal.SIGHUP: leave, signal.SIGWINCH: resized}
     for number, handle in handlers.items():
@@ -118,7 +118,7 @@ def _signals(leave: Callable[[], None], resized: Callable[[], None]) -> Iterator
 
 
 def picture(found: Overview, before: Overview | None, wrong: Sequence[Condition], height: int) -> list[RenderableType]:
-    """Everything, for a terminal of this height: of each table as many rows as there is room for."""
+    """The whole screen, with as many rows of each table as fit into this height."""
     problems, shown = stats.lines(wrong, PROBLEMS), tables(found)
     room = shares([len(rows) for _, rows in shown], max(3, height - OTHER_LINES - len(shown) - len(problems)))
     parts: list[RenderableType] = [Text(header(found, before), style="bold", no_wrap=True)]
@@ -127,11 +127,11 @@ def picture(found: Overview, before: Overview | None, wrong: Sequence[Condition]
         parts.append(_table(columns, rows[:most]))
         if len(rows) > most:
             parts.append(Text(f"  and {len(rows) - most} more", style="dim"))
-    return [*parts, Text("q or Ctrl-C leaves", style="dim")]
+    return [*parts, Text("quit with q or Ctrl-C", style="dim")]
 
 
 def shares(wanted: Sequence[int], room: int) -> list[int]:
-    """How many rows each table gets: all that it wants if there is room, else an equal part of what is left."""
+    """How many rows each table gets: all of its rows if there is room, else an equal share of the remaining room."""
     given = [0] * len(wanted)
     smallest_first = sorted((n for n, want in enumerate(wanted) if want), key=wanted.__getitem__)
     for done, n in enumerate(smallest_first):
@@ -152,7 +152,7 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def header(found: Overview, before: Overview | None) -> str:
-    """Workers, slots, speed and failures on one line: the speed since the picture before, else of the last minutes."""
+    """Workers, slots, speed and failures on one line. The speed is since the last picture, or else of some minutes."""
     lately, failed = sum(queue.done for queue in found.queues), sum(queue.failed for queue in found.queues)
     done, seconds = lately, LATELY_SECONDS
     if before is not None:
@@ -167,7 +167,7 @@ def header(found: Overview, before: Overview | None) -> str:
 
 
 def tables(found: Overview) -> list[tuple[Sequence[str], list[tuple[str, ...]]]]:
-    """The columns and rows of three tables: queues, sources that are closed or in use, and live workers."""
+    """Columns and rows of three tables: queues, sources that are closed or in use, and live workers."""
     workers: list[tuple[str, ...]] = [
         (
             printable(worker.id),
@@ -217,7 +217,7 @@ def span(seconds: float | None) -> str:
 
 
 def sparkline(counts: Sequence[int]) -> str:
-    """One bar for each number, by the largest; the lowest bar is nothing."""
+    """One bar per number, scaled to the largest; the lowest bar means 0."""
     most = max(counts, default=0)
     if not most:
         return BARS[0] * len(counts)

@@ -1,1 +1,1 @@
-"""What several verbs share: options, output, exit codes, the target database."""
+"""Shared by the verbs: options, output, exit codes, the target database."""

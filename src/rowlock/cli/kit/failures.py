@@ -30,7 +30,7 @@ class NotFound(RowlockError):
 FAILED, BAD_INPUT, NOT_FOUND, REFUSED = 1, 2, 3, 4
 INTERRUPTED = 130  # the exit code that shells report for Ctrl-C
 
-# Exit codes by error classes, and where to look for the right name or id; the first row that matches is used.
+# Error classes, exit code, and where to find the right name or id. The first row that matches counts.
 CODES: tuple[tuple[Any, int, str], ...] = (
     ((ConfigError, InvalidArguments, TaskNotFound, UnreleasedSchema), BAD_INPUT, ""),
     (JobNotFound, NOT_FOUND, "; see: rowlock jobs list"),
@@ -43,7 +43,7 @@ CODES: tuple[tuple[Any, int, str], ...] = (
 
 
 def explain(error: BaseException) -> int:
-    """Print the error on stderr, in one line; returns the exit code."""
+    """Print the error as one line on stderr; returns the exit code."""
     if os.environ.get("ROWLOCK_DEBUG") == "1":
         traceback.print_exception(error)
     for kind, code, where in CODES:
@@ -52,11 +52,11 @@ def explain(error: BaseException) -> int:
             return code
     if hasattr(error, "format_message"):  # an error of the option parser
         text = error.format_message()
-        if text.startswith("Usage:"):  # a group without a verb: its whole help
+        if text.startswith("Usage:"):  # a group was given without a verb, so this is its whole help
             print(text, file=sys.stderr)
         else:
             verb = getattr(getattr(error, "ctx", None), "command_path", "rowlock")
-            # The parser's checks of numbers are pydantic's; its other errors are sentences.
+            # Errors about numbers have pydantic's wording; all others are sentences.
             plain = first_line(text).replace("Input should be", "must be").rstrip(".")
             complain(f"{plain}{'' if plain.endswith('?') else ';'} see: {verb} --help")
         return int(getattr(error, "exit_code", BAD_INPUT))

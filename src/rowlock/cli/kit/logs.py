@@ -1,7 +1,7 @@
 """Logging of long-running commands such as `worker`; the library itself never configures logging.
 
 A text line is `time level logger message key=value …`; a JSON line is one object. Control characters are escaped and
-the lines of a traceback are indented, so that the data of a job cannot forge a log line.
+tracebacks are indented, so that the data of a job cannot forge a log line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rowlock.cli.kit.output import printable
 from rowlock.core.errors import InvalidArguments
 
 LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("text", "console", "json")  # text and console are one
+FORMATS = ("text", "console", "json")  # console is an alias of text
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -32,7 +32,7 @@ class LogOptions:
 
 
 def configure_logs(options: LogOptions) -> None:
-    """Send all logs to stderr, each line with the fields of the job in which it was logged."""
+    """Send all logs to stderr. A line that was logged in a job has the job's fields."""
     level, format = options.log_level, options.log_format
     if level.lower() not in LEVELS:
         raise InvalidArguments(f"--log-level {level!r} (or ROWLOCK_LOG_LEVEL): expected one of {', '.join(LEVELS)}")
@@ -47,9 +47,9 @@ def configure_logs(options: LogOptions) -> None:
 
 
 def flush_logs() -> None:
-    """Flush log handlers, stdout and stderr: `os._exit`, which follows, does not."""
+    """Flush log handlers, stdout and stderr before `os._exit`, which doesn't."""
     for stream in (*logging.getLogger().handlers, sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # a broken pipe, or a job has closed the stream
+        with suppress(OSError, ValueError):  # a broken pipe, or a stream that a job has closed
             stream.flush()
 
 
@@ -62,17 +62,17 @@ class ToStderr(logging.StreamHandler[Any]):
 
 
 def extra_fields(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields that were logged with the message (`extra=`)."""
+    """The fields logged with the message (`extra=`)."""
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
 class TextLines(logging.Formatter):
-    """One line, and its traceback indented below."""
+    """One line per record, with the traceback indented below."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         message = printable(record.getMessage())
-        # Fields that the message already contains as key=value are not printed twice.
+        # Don't repeat fields that the message already contains as key=value.
         named = {word.partition("=")[0] for word in message.split()}
         fields = [
             f"{key}={_word(value)}" for key, value in extra_fields(record).items() if key not in named and value != ""
@@ -97,7 +97,7 @@ class JsonLines(logging.Formatter):
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    """The traceback of a record. That of a job is already text: the exception itself stayed with the worker."""
+    """The traceback of a record. A job's traceback is already text, because its exception stays in the worker."""
     if record.exc_text:
         return record.exc_text
     return formatter.formatException(record.exc_info) if record.exc_info else ""

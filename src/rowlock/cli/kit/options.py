@@ -1,7 +1,7 @@
-"""How verbs are declared (`Verbs`), the options that several of them share, and the times that users type.
+"""How verbs are declared (`Verbs`), the options that several verbs share, and the parsing of times.
 
-A verb takes options by groups: a parameter whose type is a dataclass of options, such as `Target`, appears on the
-command line as one option for each field.
+Options come in groups: a verb's parameter whose type is a dataclass, such as `Target`, becomes one command-line option
+per field.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="P
 
 
 def examples(*lines: str) -> str:
-    """Command lines below a verb's help. \\b keeps the help from joining them to one paragraph."""
+    """Example command lines below a verb's help. \\b keeps them from being joined into one paragraph."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -44,7 +44,7 @@ class Verbs(typer.Typer):
     """A group of verbs, such as `rowlock jobs`."""
 
     def __init__(self, **options: Any) -> None:
-        # rich is not used for help: importing it and drawing boxes would take most of the time of --help.
+        # Help is plain: importing rich and drawing boxes would take most of the time of --help.
         plain: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False, "add_completion": False}
         super().__init__(**{"no_args_is_help": True} | plain | options)
 
@@ -55,7 +55,7 @@ class Verbs(typer.Typer):
 
 
 def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a verb: each parameter whose type is a dataclass becomes one option per field of that dataclass."""
+    """Decorate a verb: turn each parameter whose type is a dataclass into one option per field."""
     parameters = inspect.signature(verb, eval_str=True).parameters.values()
     groups: dict[str, Any] = {
         each.name: each.annotation for each in parameters if dataclasses.is_dataclass(each.annotation)
@@ -72,14 +72,14 @@ def grouped_options(verb: Callable[..., None]) -> Callable[..., None]:
     for group_fields in fields.values():
         shown += group_fields.values()
     shown = [each.replace(kind=each.KEYWORD_ONLY) for each in shown]
-    # Typer builds the command line from these two attributes; `wraps` has copied the undecorated ones.
+    # Typer builds the command line from these two attributes, which `wraps` has copied from the undecorated verb.
     called.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in shown}
     return called
 
 
 def given(options: Any) -> dict[str, Any]:
-    """The options of a group that were given; the rest is left to environment, file and defaults."""
+    """Only the options of a group that were given. Environment, file and defaults supply the rest."""
     return {name: value for name, value in fields_of(options).items() if value is not None}
 
 

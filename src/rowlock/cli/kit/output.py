@@ -10,8 +10,8 @@ from typing import Any
 
 from rowlock.core.jsonable import fields_of, jsonable
 
-record = fields_of  # a table's row: its keys are the names of columns
-CELL = 80  # longer values are cut to this many characters in a table, never in JSON
+record = fields_of  # a row of a table, by column name
+CELL = 80  # longest value in a table, in characters; JSON is never cut
 
 
 def on_terminal() -> bool:
@@ -50,7 +50,7 @@ def _show_rich(rows: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        # Ids, states and times are never wrapped, so that they can be copied whole.
+        # Don't wrap ids, states and times, so that they can be copied in one piece.
         whole = column in ("id", "state") or column.endswith("_at")
         table.add_column(column, no_wrap=whole, overflow="fold")
     for row in rows:
@@ -65,7 +65,7 @@ def cell(value: Any) -> str:
 
 
 def words(value: Any) -> str:
-    """A value as readable text on one line, not cut."""
+    """A value as readable text on one line, in full."""
     match value:
         case None | () | []:
             return "-"

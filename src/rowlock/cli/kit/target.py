@@ -1,7 +1,6 @@
-"""The app or database that a command works on, and who runs the command, for the audit log.
+"""The app or database that a command works on, and the user who runs it, for the audit log.
 
-For each setting, flags win over the app's code (`Rowlock("postgresql://…")`), which wins over environment, file and
-defaults, in that order.
+Precedence of settings: flags, the app's code (`Rowlock("postgresql://…")`), environment, file, defaults.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ def actor() -> Actor:
 
     try:
         user = getpass.getuser()
-    except (OSError, KeyError):  # a container's user may have no name
+    except (OSError, KeyError):  # in a container, the user may have no name
         user = "?"
     return Actor(f"{user}@{socket.gethostname()}", "cli")
 
 
 async def audited(app: Rowlock, change: Awaitable[T], action: str, what: str | Callable[[T], str], **details: Any) -> T:
-    """Make a change and write it into the audit: both, or neither. `what` is the name or id of the thing, or a function
-    that finds it in the answer of the change, and returns an empty text if nothing was changed."""
+    """Make a change and write it to the audit log in one transaction. `what` is the name or id of the changed thing, or
+    a function that takes it from the change's answer; if that returns "", nothing was changed, or logged."""
     from rowlock.store import audit
 
     async with app.transaction() as transaction:
@@ -76,13 +75,15 @@ class Target:
         return run_open(self.open(), work)
 
     def look(self, work: Callable[[Rowlock], Awaitable[T]]) -> T:
-        """`run` for a verb that reads, or changes what is there: it does not create a SQLite file, because the name of
-        a missing one is likely mistyped."""
+        """`run` for verbs that read or change existing data: doesn't create a missing SQLite file, whose name is
+        probably mistyped."""
         from rowlock.store.engine.store import dialect_of, file_of
 
         app = self.open()
         if dialect_of(app.database).is_file and not file_of(app.database).exists():
-            raise ConfigError(f"{app.database}: this file does not exist; check the URL, or run rowlock migrate")
+            raise ConfigError(
+                f"{app.database}: this file does not exist; check the URL, or create it with rowlock migrate"
+            )
         return run_open(app, work)
 
     def ask(self, question: Operation[T]) -> T:
@@ -96,11 +97,11 @@ class Target:
     def change(
         self, work: Callable[[Rowlock], Awaitable[T]], action: str, what: str | Callable[[T], str], **details: Any
     ) -> T:
-        """Open the app, make a change, write it into the audit (see `audited`), close the app."""
+        """Open the app, make an audited change (see `audited`), close the app."""
         return self.run(lambda app: audited(app, work(app), action, what, **details))
 
     def open(self, flags: Mapping[str, Any] | None = None) -> Rowlock:
-        """Your app if one is named, else an app without tasks; configured with the settings of this command."""
+        """The app that the user named, else an app without tasks, configured with this command's settings."""
         from rowlock.app import Rowlock
         from rowlock.client.settings import read_settings
         from rowlock.store.engine.store import here
@@ -109,20 +110,20 @@ class Target:
         app = load_app(name) if name else Rowlock()
         url, config = app._given
         settings = read_settings(self.database or url, self.config or config, flags, folder)
-        # A relative path in a flag, the environment or the file is relative to the folder where the command was typed,
-        # even if importing the app has changed the current folder. A relative path in the app's code is not adjusted.
+        # A relative path in a flag, the environment or the file starts at the folder where the command was run, even if
+        # importing the app has changed the current folder. A relative path in the app's code is left as it is.
         app.configure(settings, folder if self.database or url is None else None)
         return app
 
     def open_code(self, verb: str, flags: Mapping[str, Any] | None = None) -> Rowlock:
-        """Your app, for verbs that need its tasks; ConfigError if none is named."""
+        """The user's app, for verbs that need its tasks; ConfigError if none is named."""
         if not self.code:
             raise ConfigError(f"{verb} runs your tasks: name your app with --app module:attribute or ROWLOCK_APP")
         return self.open(flags)
 
     @property
     def code(self) -> str | None:
-        """The app that was named, by flag, environment or config file."""
+        """The name of the user's app, from flag, environment or config file."""
         if self.app is not None:
             return self.app
         from rowlock.client.settings import read_settings
@@ -138,12 +139,12 @@ class DataTarget(Target):
 
     def show(self, rows: Sequence[Any], columns: Sequence[str], empty: str, limit: int | None = None) -> None:
         """Print records as a table of these columns, or with --json all their fields. A verb with a limit reads one row
-        more: if there is one, a note on stderr reports that rows are cut."""
+        more, so that a note on stderr can report rows that are not shown."""
         if limit is not None and len(rows) > limit:
             print(f"rowlock: only the first {limit:,} are shown; --limit shows more", file=sys.stderr)
         show(rows[:limit], columns, as_json=self.as_json, empty=empty)
 
-    def say(self, data: Any, *lines: str) -> None:
+    def report(self, data: Any, *lines: str) -> None:
         """Print the data with --json, and without it these lines."""
         if self.as_json:
             show_json(data)
@@ -177,12 +178,12 @@ def load_app(name: str) -> Rowlock:
 
 
 def _apps_in(module: ModuleType, module_name: str) -> str:
-    """A hint: the apps that the module has."""
+    """A hint that names the apps in the module."""
     from rowlock.app import Rowlock
 
     names = [key for key, value in vars(module).items() if isinstance(value, Rowlock)]
     if not names:
-        return f"{module_name} has no Rowlock app: name the module that has `app = Rowlock(…)`"
+        return f"{module_name} has no Rowlock app: name the module with `app = Rowlock(…)`"
     return "write " + " or ".join(f"--app {module_name}:{key}" for key in names[:3])
 
 
@@ -201,7 +202,7 @@ def _import(module_name: str, name: str) -> ModuleType:
 
 
 def _broken(name: str, module_name: str, error: BaseException) -> ConfigError:
-    """The error that importing the app raised, with the last line of the app's code in its traceback."""
+    """An error for an app that failed to import, with the last traceback line that is in the app's own code."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     ours = [frame for frame in frames if Path(frame.filename).is_relative_to(os.getcwd())] or frames
     where = f" ({ours[-1].filename}:{ours[-1].lineno})" if len(ours) > 1 or ours != frames else ""

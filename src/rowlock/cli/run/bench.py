@@ -20,7 +20,7 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, max=100, help="How many rounds; the table shows the median.")] = 5,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure jobs per second here. Also the least SQL that a queue needs; uses a temporary database of its own."""
+    """Measure jobs per second on this machine. Compares Rowlock with bare SQL, in a temporary database."""
     from rowlock.cli.run.bench_measures import measure
 
     found = run_async(measure(Target(None, config, database).open().database, jobs, rounds))

@@ -1,7 +1,7 @@
-"""The rounds of `rowlock bench`: each measure through Rowlock, and through bare SQL.
+"""The rounds of `rowlock bench`: each measure with Rowlock, and with bare SQL.
 
-Bare SQL is the least that a queue needs: a table of jobs and one of finished jobs. One step claims 500 jobs and moves
-the 500 before them to the second table, at the same time (PostgreSQL) or in one commit (SQLite).
+Bare SQL is the minimum for a queue: a table of jobs and a table of finished jobs. One step claims 500 jobs and moves
+the previous 500 to the second table, concurrently (PostgreSQL) or in one commit (SQLite).
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ MOVE = """WITH gone AS (DELETE FROM raw_jobs WHERE id = ANY($1::bigint[]) RETURN
     INSERT INTO raw_finished SELECT id, args, now() FROM gone"""
 
 Add = Callable[[list[str]], Awaitable[None]]  # adds jobs with these arguments, in one commit
-Step = Callable[[list[int]], Awaitable[list[int]]]  # moves these jobs and claims the next
-Speeds = dict[str, list[tuple[float, float]]]  # jobs per second of Rowlock and of bare SQL, by measure
+Step = Callable[[list[int]], Awaitable[list[int]]]  # moves these jobs to the second table, and claims and returns more
+Speeds = dict[str, list[tuple[float, float]]]  # by measure: jobs per second of Rowlock and of bare SQL
 
 
 async def measure(url: str, jobs: int, rounds: int) -> dict[str, Any]:
-    """The speeds of Rowlock and of bare SQL for each measure, and the time until a job is picked up."""
+    """Speeds of Rowlock and of bare SQL for each measure, and the time until an idle worker starts a job."""
     scratch = _beside_file if dialect_of(url).is_file else _on_server
     speeds: Speeds = defaultdict(list)
     pickups: list[float] = []
@@ -63,7 +63,7 @@ async def measure(url: str, jobs: int, rounds: int) -> dict[str, Any]:
 
 
 async def _round(url: str, add: Add, step: Step, jobs: int, speeds: Speeds) -> list[float]:
-    """Measure everything once; returns seconds from an enqueue to its handler."""
+    """Measure everything once; returns the seconds from each enqueue to its handler."""
     app, waits, few = Rowlock(url), list[float](), max(50, jobs // 40)
     every = few + jobs
 
@@ -98,7 +98,7 @@ async def _round(url: str, add: Add, step: Step, jobs: int, speeds: Speeds) -> l
 
 
 async def _speed(number: int, work: Awaitable[Any]) -> float:
-    """How many of this number of jobs the work takes in a second."""
+    """Jobs per second, for work on this number of jobs."""
     began = time.perf_counter()
     await work
     return number / (time.perf_counter() - began)
@@ -108,7 +108,7 @@ async def _until(reached: Callable[..., bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached():
         if time.monotonic() > deadline:
-            raise RowlockError(f"bench has waited for its jobs for {PATIENCE_SECONDS} s, and gives up")
+            raise RowlockError(f"the jobs of the benchmark did not finish in {PATIENCE_SECONDS} s")
         await asyncio.sleep(0.002)
 
 
@@ -163,7 +163,7 @@ async def _on_server(url: str) -> AsyncIterator[tuple[str, Add, Step]]:
         except asyncpg.InsufficientPrivilegeError:
             raise ConfigError(
                 f"{redact(url)}: bench creates a temporary database, and this role lacks CREATEDB; "
-                "give --database with a role that has it (ALTER ROLE … CREATEDB)"
+                "grant it (ALTER ROLE … CREATEDB), or use another role in --database"
             ) from None
         finally:
             await connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

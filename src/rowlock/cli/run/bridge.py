@@ -1,4 +1,4 @@
-"""`rowlock bridge`: connects the database with workers behind Redis, in its own process or inside a worker's."""
+"""`rowlock bridge`: connects the database with workers behind Redis, in its own process or in a worker's."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def verify(
         str, typer.Option("--input", metavar="FILE", help="An input file that the worker can read and process")
     ],
     prefix: Annotated[
-        str, typer.Option(help="Prefix of the stream names; no bridge may read these streams meanwhile")
+        str, typer.Option(help="Prefix of the stream names; no bridge may be reading these streams")
     ] = "verify:",
     job_type: Annotated[str, typer.Option(help="The jobType that the requests carry")] = "VERIFY",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that the worker may take for one request")] = 30.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer to one request")] = 30.0,
 ) -> None:
     """Test a live worker. Sends the test vectors of the worker contract; exit 1 if an answer breaks the contract."""
     from pathlib import Path
 
     if not Path(input_path).is_file():
-        raise InvalidArguments(f"--input {input_path}: there is no such file")
+        raise InvalidArguments(f"--input {input_path}: no such file")
 
     found = str(Path(input_path).resolve())
 
@@ -67,7 +67,7 @@ def verify(
     lines = []
     for one in checked:
         lines += [f"{'WRONG' if one.mistakes else 'ok':<6} {one.name}", *(f"       {text}" for text in one.mistakes)]
-    target.say(checked, *lines)
+    target.report(checked, *lines)
     if wrong:
         complain(f"{wrong} of {len(checked)} test vectors failed: the worker breaks the worker contract")
         raise typer.Exit(FAILED)
@@ -75,9 +75,9 @@ def verify(
 
 @asynccontextmanager
 async def bridging_beside(app: Rowlock) -> AsyncIterator[None]:
-    """Run a bridge while the block runs, if Redis is configured and a task has runs_on="redis"."""
+    """Run a bridge during the block, if Redis is configured and a task has runs_on="redis"."""
     redis, elsewhere = app.settings.redis.url, app.registry.elsewhere()
     if redis and not elsewhere:
-        log.info("no bridge here: Redis is configured, and no task has runs_on='redis'")
+        log.info("no bridge started: Redis is configured, but no task has runs_on='redis'")
     async with app.bridge() if redis and elsewhere else nullcontext():
         yield

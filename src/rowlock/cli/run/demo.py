@@ -1,4 +1,4 @@
-"""`rowlock demo`: run one of the installed demos, the tour or a sample system, and show what happens."""
+"""`rowlock demo`: run an installed demo (the tour or a sample system) and show what happens."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
 TOUR = "engine"
-# Entry point group. Each entry is a coroutine function `play(database, live)`, which returns one line for each mistake.
-# Its module may name an app that `goes_on`: a worker of it runs while the dashboard is shown.
+# Entry point group. Each entry is a coroutine function `play(database, live)` that returns one line per mistake. Its
+# module may define an app named `goes_on`: a worker of that app runs while the dashboard is served.
 GROUP = "rowlock.demos"
 Play = Callable[[str, bool], Coroutine[None, None, list[str]]]
 
@@ -52,7 +52,7 @@ def demo(
         url = database or f"sqlite:///{folder}/demo.db"
         print(f"database   {redact(url)}", flush=True)
         mistakes = run_async(play(url, live))
-        _say_what_next(name, redact(url), kept=database is not None)
+        _print_next_steps(name, redact(url), kept=database is not None)
         if live:
             run_async(_show_dashboard(url, config, goes_on))
     for mistake in mistakes:
@@ -62,13 +62,13 @@ def demo(
 
 
 def _load(name: str, config: str | None) -> tuple[Play, Rowlock | None]:
-    """An installed demo, and the app that goes on after it."""
+    """An installed demo, and its module's `goes_on`."""
     from importlib.metadata import entry_points
 
     known = {found.name: found for found in entry_points(group=GROUP)}
     if name not in known:
         others = sorted(known.keys() - {TOUR})
-        raise InvalidArguments(f"no demo named {name!r}; there are: {', '.join([TOUR, *others])}")
+        raise InvalidArguments(f"no demo named {name!r}; installed demos: {', '.join([TOUR, *others])}")
     if config is not None:
         if name != TOUR:
             raise InvalidArguments(f"the demo {name} has its own settings; --config works only with the demo {TOUR}")
@@ -83,8 +83,8 @@ def _load(name: str, config: str | None) -> tuple[Play, Rowlock | None]:
 
 
 async def _show_dashboard(url: str, config: str | None, goes_on: Rowlock | None) -> None:
-    """Serve the dashboard until Ctrl-C, if the packages it needs are installed. A worker of the app that goes on runs
-    beside it, so that a retry in the dashboard can be watched."""
+    """Serve the dashboard until Ctrl-C, if its packages are installed. A worker of `goes_on` runs meanwhile, so that
+    users can retry jobs in the dashboard."""
     from rowlock.app import Rowlock
     from rowlock.client.settings import read_settings
     from rowlock.worker.lifecycle import signals
@@ -99,7 +99,7 @@ async def _show_dashboard(url: str, config: str | None, goes_on: Rowlock | None)
         async with app, AsyncExitStack() as stack:
             try:
                 server = await stack.enter_async_context(serving(app))
-            except ConfigError:  # the port is taken: any free one will do
+            except ConfigError:  # the port is in use: take any free one
                 api = app.settings.api.model_copy(update={"port": 0})
                 app.configure(app.settings.model_copy(update={"api": api}))
                 server = await stack.enter_async_context(serving(app))
@@ -108,11 +108,11 @@ async def _show_dashboard(url: str, config: str | None, goes_on: Rowlock | None)
             where = f"http://{host}:{port}{app.settings.api.base_path}"
             print(f"dashboard  {where}/")
             print(f"           {await app.login_link(scope='operator', base_url=where)}")
-            print("           opens it once, within ten minutes; Ctrl-C ends the demo", flush=True)
+            print("           logs you in, once and within ten minutes; Ctrl-C ends the demo", flush=True)
             await stopper.asked.wait()
 
 
-def _say_what_next(name: str, shown_url: str, *, kept: bool) -> None:
+def _print_next_steps(name: str, shown_url: str, *, kept: bool) -> None:
     if kept:
         print(f"next       rowlock jobs list --database {shown_url}")
         print(f"           rowlock jobs retry --state dead --dry-run --database {shown_url}")

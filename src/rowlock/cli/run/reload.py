@@ -1,4 +1,4 @@
-"""For development: run a command in a child process and start it again when a Python file changes."""
+"""For development: run a command in a child process, and restart it when a Python file changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rowlock.core.errors import InvalidArguments
 from rowlock.worker.lifecycle import on_stop_signals
 
 LOOK_SECONDS = 0.5
-PATIENCE = (3.0, 7.0)  # seconds to wait after the first and the second SIGTERM; then SIGKILL
+PATIENCE = (3.0, 7.0)  # seconds to wait after the first and after the second SIGTERM, before SIGKILL
 IGNORED = frozenset({"node_modules", "__pycache__"})
 
 
@@ -55,7 +55,7 @@ class Reloader:
 
 
 async def end(child: Process) -> None:
-    """Stop a child: SIGTERM lets its jobs finish, a second one releases them, then SIGKILL."""
+    """Stop a child: a SIGTERM lets its jobs finish, a second one releases them, and finally SIGKILL ends it."""
     for patience in PATIENCE:
         supervisor.send_signal(child, signal.SIGTERM)
         with suppress(TimeoutError):
@@ -74,7 +74,7 @@ def snapshot(folders: Sequence[Path]) -> dict[Path, int]:
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """Every .py file below a folder, except in hidden folders, virtual environments and installed packages."""
+    """All .py files below a folder, except in hidden folders, virtual environments and installed packages."""
     for here, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not (name.startswith(".") or name in IGNORED)]
         if "pyvenv.cfg" in files:

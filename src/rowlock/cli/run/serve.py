@@ -44,7 +44,7 @@ def serve(target: Target, options: ApiOptions, logs: LogOptions) -> None:
 
 @asynccontextmanager
 async def serving_beside(app: Rowlock, asked: bool, login_link: bool | None) -> AsyncIterator[None]:
-    """Serve the API while the block runs. If the settings did not ask for it (`asked` is false), a missing package or a
+    """Serve the API during the block. If the settings don't mention the API (`asked` is false), a missing package or a
     port in use is only logged, and the worker runs without the API."""
     async with AsyncExitStack() as stack:
         try:
@@ -53,7 +53,7 @@ async def serving_beside(app: Rowlock, asked: bool, login_link: bool | None) -> 
             if asked:
                 raise
             level = logging.INFO if isinstance(error.__cause__, ImportError) else logging.WARNING
-            log.log(level, "The job API is not served: %s", error)
+            log.log(level, "running without the job API: %s", error)
         else:
             await print_link(app, server.address, login_link)
         yield

@@ -1,4 +1,4 @@
-"""Several worker processes under one command: started, restarted when they die, stopped together."""
+"""Runs several worker processes: starts them, restarts them when they die, and stops them together."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from rowlock.worker.systemd import Notifier
 log = logging.getLogger("rowlock.supervisor")
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
-QUICK_SECONDS = 10.0  # a child that lived for less counts as a quick death
+QUICK_SECONDS = 10.0  # a child that died sooner after its start died quickly
 GIVE_UP_AFTER = 5  # quick deaths in a row
 
 
 def same_command(*changed: str) -> list[str]:
-    """This process's command line with options appended; where an option is given twice, the last value counts."""
+    """This process's command line plus `changed` options, which win because the last value of an option counts."""
     return [sys.executable, "-m", "rowlock", *sys.argv[1:], *changed, "--parent", str(os.getpid())]
 
 
 async def start(command: Sequence[str]) -> Process:
-    """Start a child in its own session, so that Ctrl-C reaches only this process, which passes it on once."""
+    """Start a child in its own session: Ctrl-C must reach only this process, which passes it on once."""
     return await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True)
 
 
 def send_signal(child: Process, number: int) -> None:
-    """Send a signal to a child that may just have ended."""
+    """Send a signal to a child, unless it has ended."""
     if child.returncode is None:
         with suppress(ProcessLookupError):
             child.send_signal(number)
 
 
 class Supervisor:
-    """Keeps `count` children alive until a stop signal, or until one of them dies too often right after its start.
-    `command` gives the command line of the child with this number, from 1."""
+    """Keeps `count` children alive until a stop signal, or until a child repeatedly dies right after its start.
+    `command` returns the command line of a child, which are numbered from 1."""
 
     def __init__(self, command: Callable[[int], Sequence[str]], count: int) -> None:
         self._command, self._count = command, count
@@ -53,28 +53,28 @@ class Supervisor:
     async def run(self) -> int:
         """Run until all children have ended; returns the exit code."""
         on_stop_signals(self._stop)
-        self._service.ready()  # systemd listens to this process only, which watches the children
+        self._service.ready()  # systemd watches this process, which watches the children
         kept = await asyncio.gather(*(self._keep(number) for number in range(1, self._count + 1)))
         return 0 if all(kept) else FAILED
 
     def _stop(self) -> None:
-        """Send every child SIGTERM for each stop signal received here: a worker counts them (finish, release, exit)."""
+        """Pass each stop signal to all children as a SIGTERM. Workers count them: finish, release, exit."""
         self._service.stopping()
         self._stopping.set()
         for child in self._living.values():
             send_signal(child, signal.SIGTERM)
 
     async def _keep(self, number: int) -> bool:
-        """Run a child, and restart it when it dies, but not after `rowlock workers drain`. False if
-        it died too often, or ended with an error at the stop."""
+        """Run a child, and restart it when it dies, but not after `rowlock workers drain`. False if it died too often,
+        or failed while stopping."""
         quick = 0
         while not self._stopping.is_set():
             began = time.monotonic()
             code = await self._run_one(number)
             if self._stopping.is_set():
-                return code in (0, -signal.SIGTERM)  # -SIGTERM: it had not installed its handlers yet
+                return code in (0, -signal.SIGTERM)  # -SIGTERM: it had not yet installed its signal handlers
             if code == 0:
-                log.info("worker process %d has ended, as it was asked to; it is not started again", number)
+                log.info("worker process %d has stopped as requested and will not be restarted", number)
                 return True
             quick = quick + 1 if time.monotonic() - began < QUICK_SECONDS else 0
             if quick > GIVE_UP_AFTER:
@@ -88,7 +88,7 @@ class Supervisor:
         child = await start(self._command(number))
         self._living[number] = child
         log.info("worker process %d started, pid %d", number, child.pid)
-        if self._stopping.is_set():  # the stop signal came while this child was starting
+        if self._stopping.is_set():  # a stop signal came while this child was starting
             send_signal(child, signal.SIGTERM)
         code = await child.wait()
         del self._living[number]

@@ -25,7 +25,7 @@ def up(
     ] = None,
     parent: Parent = None,
 ) -> None:
-    """Run worker, dispatcher, API and dashboard in one process. Migrates first; runs a bridge too if Redis is set."""
+    """Run worker, dispatcher, API and dashboard in one process. Migrates first; adds a bridge if Redis is set up."""
     from rowlock.core.config import ApiSettings
 
     configure_logs(logs)

@@ -1,4 +1,4 @@
-"""`rowlock worker` runs jobs, in one process or in several, and `rowlock dispatch` fires ticks; both until a signal."""
+"""`rowlock worker` runs jobs, in one or several processes, and `rowlock dispatch` fires ticks, until a signal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PARENT_SECONDS = 1.0
 
-# Hidden: a supervisor or reloader passes its own process id to the child process that it starts.
+# Hidden: a supervisor or reloader passes its process id to its children.
 Parent = Annotated[int | None, typer.Option("--parent", hidden=True)]
 
 
@@ -29,10 +29,10 @@ def _setting(help: str, metavar: str = "N") -> Any:
     return typer.Option(metavar=metavar, help=help)
 
 
-# Every value is text here: Settings checks it, so that errors read alike for flags, environment and file.
+# All values are text here. Settings validates them, so that flags, environment and file give the same errors.
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """The `worker.…` settings that `rowlock up` takes."""
+    """The `worker.…` settings that are options of `rowlock up`."""
 
     queues: Annotated[str | None, _setting("Queues to claim jobs from", "A,B")] = None
     pool_size: Annotated[str | None, _setting("Slots: how many jobs one process runs at the same time")] = None
@@ -56,12 +56,12 @@ class WorkerOptions(PoolOptions):
 
     processes: Annotated[str | None, _setting("Worker processes; two or more get a supervisor")] = None
     poll_interval_seconds: Annotated[str | None, _setting("Longest time between two polls", "SECONDS")] = None
-    claim_batch_size: Annotated[str | None, _setting("Most jobs that one claim takes")] = None
+    claim_batch_size: Annotated[str | None, _setting("Maximum number of jobs per claim")] = None
     heartbeat_seconds: Annotated[str | None, _setting("How often leases are renewed", "SECONDS")] = None
     lease_seconds: Annotated[str | None, _setting("How long a lease lasts without a heartbeat", "SECONDS")] = None
     sweep_seconds: Annotated[str | None, _setting("How often the worker looks for expired leases", "SECONDS")] = None
     wakeups: Annotated[
-        bool | None, typer.Option("--wakeups/--no-wakeups", help="New jobs wake an idle worker, or it only polls")
+        bool | None, typer.Option("--wakeups/--no-wakeups", help="Let new jobs wake an idle worker, or only poll")
     ] = None
 
 
@@ -92,8 +92,8 @@ def _supervise(wanted: int, metrics_port: int | None) -> int:
 
 
 def work(app: Rowlock, parent: int | None, *beside: AbstractAsyncContextManager[None]) -> NoReturn:
-    """Run one worker in this process, then end the process. With contexts `beside` it, open while it runs (the API, a
-    bridge), the process does everything: it also migrates first and runs a dispatcher."""
+    """Run one worker in this process, then exit the process. If there are contexts `beside` it (the API, a bridge),
+    they are open while the worker runs, and the process also migrates first and runs a dispatcher."""
 
     async def until_it_ends() -> None:
         code = 0
@@ -101,8 +101,8 @@ def work(app: Rowlock, parent: int | None, *beside: AbstractAsyncContextManager[
             await _work(app, parent, beside)
         except BaseException as error:
             code = explain(error)
-        # Exit here: closing the event loop would wait for an asyncio task that swallows its cancellation, and for a
-        # thread that ignores its timeout. Their jobs are already back in the queue.
+        # Exit here: closing the event loop would wait for tasks that swallow their cancellation and for threads that
+        # ignore their timeout. Their jobs are already back in the queue.
         flush_logs()
         os._exit(code)
 
@@ -127,7 +127,7 @@ async def _work(app: Rowlock, parent: int | None, beside: Sequence[AbstractAsync
 
 
 async def _stop_with(parent: int) -> None:
-    """Stop this process when its parent (supervisor or reloader) has died: nobody else would stop it."""
+    """Stop this process when its parent (supervisor or reloader) has died, because nothing else would."""
     import asyncio
 
     while os.getppid() == parent:

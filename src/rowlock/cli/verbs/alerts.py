@@ -1,4 +1,4 @@
-"""`rowlock alerts`: the alerts of the config's rules, and a test of the rules and the webhook."""
+"""`rowlock alerts`: list the alerts of the config's rules, and test the rules and the webhook."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.health.alerts import Alert, Message
 
-verbs = Verbs(name="alerts", help="Look at alerts, test their rules.")
+verbs = Verbs(name="alerts", help="List alerts, and test their rules.")
 
 COLUMNS = ("state", "rule", "subject", "fired_at", "repeats", "text")
 UNSENT_SHOWN = 100
@@ -25,7 +25,7 @@ NO_RULES = "no rules: add some under alerts.rules in the config"
 
 @verbs.verb("list")
 def list_alerts(target: DataTarget) -> None:
-    """List alerts that are pending, firing or resolving, and messages that were not delivered."""
+    """List pending, firing and resolving alerts, and messages that were not delivered."""
     from rowlock.health import alerts
 
     async def read(app: Rowlock) -> tuple[list[Alert], list[Message]]:
@@ -45,7 +45,7 @@ def list_alerts(target: DataTarget) -> None:
 
 @verbs.verb("test")
 def test_alerts(target: DataTarget) -> None:
-    """Test the alert rules and the webhook. Shows what each rule sees now; exit 1 if the test message fails."""
+    """Test the alert rules and the webhook. Shows what each rule finds now; exit 1 if the test message fails."""
     from rowlock.health import alerts
     from rowlock.health.conditions import see
     from rowlock.health.sender import NotDelivered, check_webhook, deliver
@@ -63,7 +63,7 @@ def test_alerts(target: DataTarget) -> None:
         found = {"rules": settings.parsed_rules, "seen": seen, "message": None, "error": None}
         if settings.webhook_url is None:
             return found
-        text = "a test message of rowlock alerts test; nothing is wrong"
+        text = "test message of `rowlock alerts test`; nothing is wrong"
         message = alerts.Message(new_id(), "alert.test", {"rule": "test", "subject": "", "text": text}, 0)
         try:
             await deliver(settings, message)
@@ -72,7 +72,7 @@ def test_alerts(target: DataTarget) -> None:
         return found | {"message": message.id}
 
     found = target.look(try_out)
-    target.say(found, *_lines(**found))
+    target.report(found, *_lines(**found))
     if found["error"] is not None:
         if not target.as_json:
             complain(f"the test message was not delivered: {found['error']}")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rowlock.store.batches import BatchRow
     from rowlock.store.read.explain import Explanation
 
-verbs = Verbs(name="batches", help="Look at batches, cancel them.")
+verbs = Verbs(name="batches", help="List, show and cancel batches.")
 
 COLUMNS = ("id", "name", "state", "total", "processed", "failed", "owner", "created_at", "finished_at")
 STATES = ("queued", "running", "succeeded", "failed", "cancelled")
@@ -44,7 +44,7 @@ def list_batches(
 
 @verbs.verb("show")
 def show_batch(target: DataTarget, batch_id: BatchId) -> None:
-    """Show a batch. Its counters, its times, its last error and what it waits for."""
+    """Show one batch. Its counters, times and last error, and what it waits for."""
     from rowlock.store import batches
     from rowlock.store.read.explain import explain
 
@@ -56,16 +56,16 @@ def show_batch(target: DataTarget, batch_id: BatchId) -> None:
     if found is None:
         raise BatchNotFound(batch_id)
     lines = [f"{name:12} {words(value)}" for name, value in record(found).items()]
-    target.say(record(found), *lines, *([] if why is None else [why.text]))
+    target.report(record(found), *lines, *([] if why is None else [why.text]))
 
 
 @verbs.verb("cancel")
 def cancel_batch(target: DataTarget, batch_id: BatchId) -> None:
-    """Cancel the unfinished jobs of a batch. Waiting ones end at once, running ones are asked to stop."""
+    """Cancel the unfinished jobs of a batch. Waiting jobs end at once, running ones are asked to stop."""
     from rowlock.client.handles.batch import cancel_audited
 
     async def cancel(app: Rowlock) -> BatchRow:
         return await cancel_audited(await app.find_batch(batch_id), actor())
 
     batch = target.run(cancel)
-    target.say(record(batch), f"{batch.name} is {batch.state}: {batch.processed}/{batch.total}")
+    target.report(record(batch), f"{batch.name} is {batch.state}: {batch.processed}/{batch.total}")

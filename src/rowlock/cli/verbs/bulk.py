@@ -1,6 +1,6 @@
-"""Retry or cancel many jobs at once, given by their ids or by a filter.
+"""Retry or cancel many jobs at once, selected by ids or by a filter.
 
-The jobs that a filter finds are counted first, confirmed by the user, and then changed in batches.
+With a filter, the matching jobs are counted, the user confirms, and the jobs are changed in batches.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Caution:
 
 
 class Request(NamedTuple):
-    """One command line: which action (a name in store.jobs.bulk.VERBS), to which jobs, and how."""
+    """One command line: the action (a name in store.jobs.bulk.VERBS), the jobs, and the options."""
 
     target: DataTarget
     action: str
@@ -70,17 +70,17 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
     failed: bulk.Failed = {}
     if fitting and not dry_run:
         done, failed = await bulk.change_some(store, verb.name, fitting, app.keep, actor(), request.tries)
-    _say(request, len(fitting), Counter(done.values()), failed)
-    code = _complain_of(request, failed)
+    _report(request, len(fitting), Counter(done.values()), failed)
+    code = _report_failures(request, failed)
     for job_id, row in rows.items():
         if row is not None and row.id in (fitting if dry_run else {**done, **failed}):
             continue
-        row = row and await store.run(job_rows.get(job_id))  # as the change has met it
+        row = row and await store.run(job_rows.get(job_id))  # read again: its state may have changed meanwhile
         if row is None:
             complain(f"no job with id {job_id}; see: rowlock jobs list")
             code = NOT_FOUND
             continue
-        why = f"is {row.state}; {verb.name} is for jobs that are {' and '.join(verb.possible)}"
+        why = f"is {row.state}; {verb.name} is for jobs that are {' or '.join(verb.possible)}"
         if row.state in verb.possible:
             why = f"stays {row.state}: {verb.otherwise}"
         complain(f"job {job_id} {why}")
@@ -92,7 +92,6 @@ async def _by_ids(app: Rowlock, request: Request) -> int:
 
 
 async def _by_filter(app: Rowlock, request: Request) -> int:
-    """Count, confirm, carry out."""
     from secrets import token_urlsafe
 
     from rowlock.api.access import tokens
@@ -105,7 +104,7 @@ async def _by_filter(app: Rowlock, request: Request) -> int:
     if not request.caution.dry_run and matched:
         from rich.progress import Progress
 
-        _make_sure(request, matched)
+        _confirm(request, matched)
         await store.run(bulk.remember(key, request.action, prepared, me))
         with Progress(disable=request.target.as_json or not on_terminal() or matched <= bulk.AT_ONCE) as bar:
             task, over = bar.add_task(request.action, total=matched), False
@@ -114,11 +113,11 @@ async def _by_filter(app: Rowlock, request: Request) -> int:
                 failed |= step.failed
                 bar.update(task, completed=step.looked)
                 over = step.done
-    _say(request, matched, done, failed)
-    return _complain_of(request, failed)
+    _report(request, matched, done, failed)
+    return _report_failures(request, failed)
 
 
-def _make_sure(request: Request, matched: int) -> None:
+def _confirm(request: Request, matched: int) -> None:
     if request.caution.yes:
         return
     action, jobs = request.action, counted(matched, "job")
@@ -130,14 +129,14 @@ def _make_sure(request: Request, matched: int) -> None:
 # --- the summary
 
 
-def _complain_of(request: Request, failed: Mapping[str, str]) -> int:
-    """Name the jobs that could not be changed; returns the exit code."""
+def _report_failures(request: Request, failed: Mapping[str, str]) -> int:
+    """Report the jobs that could not be changed; returns the exit code."""
     for job_id, error in failed.items():
-        complain(f"job {job_id} stays as it is: {request.action} failed for its row: {error}")
+        complain(f"job {job_id} was not changed, because {request.action} failed for its row: {error}")
     return REFUSED if failed else 0
 
 
-def _say(request: Request, matched: int, done: Counter[str], failed: Mapping[str, str]) -> None:
+def _report(request: Request, matched: int, done: Counter[str], failed: Mapping[str, str]) -> None:
     named = {"failed": dict(failed)} if failed else {}
     data = {"matched": matched, "changed": sum(done.values()), **named, "dry_run": request.caution.dry_run}
     words = {"cancelling": "asked to stop"}
@@ -145,4 +144,4 @@ def _say(request: Request, matched: int, done: Counter[str], failed: Mapping[str
     text = ", ".join(parts) or "no jobs were changed"
     if request.caution.dry_run:
         text = f"would {request.action} {counted(matched, 'job')}; nothing was changed"
-    request.target.say(data, text)
+    request.target.report(data, text)

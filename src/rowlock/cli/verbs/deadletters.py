@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from rowlock.bridge.dead_letters import Letter
     from rowlock.store.audit import Actor
 
-verbs = Verbs(name="deadletters", help="Look at messages from behind Redis that were refused.")
+verbs = Verbs(name="deadletters", help="Handle messages from workers behind Redis that were refused.")
 COLUMNS = ("id", "at", "reason", "stream", "job_id", "type", "size", "text")
 Entry = Annotated[str, typer.Argument(metavar="ID", help="The dead letter's id, from rowlock deadletters list")]
 
 
 @verbs.verb("list")
 def list_letters(target: DataTarget, limit: LimitOption = 100) -> None:
-    """List dead letters, newest first. Each one's stream, its job if it names one, and why it was refused."""
+    """List dead letters, newest first. Shows each one's stream, its job if known, and why it was refused."""
     from rowlock.bridge import dead_letters
 
     found = target.look(lambda app: dead_letters.letters(app, limit + 1))
@@ -39,16 +39,16 @@ def show_letter(target: DataTarget, entry: Entry) -> None:
     found = target.look(lambda app: _letter(app, entry))
     lines = [f"{name:<8} {getattr(found, name)}" for name in COLUMNS]
     lines += [f"  {field!s:.60}: {value!r}" for field, value in found.message.items()]
-    target.say(record(found), *lines)
+    target.report(record(found), *lines)
 
 
 @verbs.verb("republish")
 def republish_letter(target: DataTarget, entry: Entry) -> None:
-    """Publish the job of a dead letter again. A new attempt with the old jobId; drops the letter. Needs --app."""
+    """Publish the job of a dead letter again. Makes a new attempt with the old jobId; drops the letter. Needs --app."""
     from rowlock.bridge.dead_letters import republish
 
     job_id = target.run(lambda app: _change(app, entry, republish)).job_id
-    target.say({"republished": job_id}, f"job {job_id} will be published again")
+    target.report({"republished": job_id}, f"job {job_id} will be published again")
 
 
 @verbs.verb("drop")
@@ -57,7 +57,7 @@ def drop_letter(target: DataTarget, entry: Entry) -> None:
     from rowlock.bridge.dead_letters import drop
 
     target.run(lambda app: _change(app, entry, drop))
-    target.say({"dropped": entry}, f"dropped {entry}")
+    target.report({"dropped": entry}, f"dropped {entry}")
 
 
 async def _letter(app: Rowlock, entry: str) -> Letter:

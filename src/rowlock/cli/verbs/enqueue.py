@@ -1,4 +1,4 @@
-"""`rowlock enqueue TASK key=value …`, and the options for a new job that it shares with `schedules add`."""
+"""`rowlock enqueue TASK key=value …`, and the options for new jobs that it shares with `schedules add`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DefaultsOption = Annotated[
 class NewJobOptions:
     """Options of the new job, or of each job of the schedule."""
 
-    queue: Annotated[str | None, typer.Option(help="Queue [default: that of the task]")] = None
+    queue: Annotated[str | None, typer.Option(help="Queue [default: the task's queue]")] = None
     priority: Annotated[int | None, typer.Option(help="-100 (starts first) to 100 (starts last)")] = None
     owner: Annotated[str | None, typer.Option(help="Who may see the job through the job API")] = None
     source: Annotated[str | None, typer.Option(help="The outside service that the job calls, e.g. api:ebay")] = None
@@ -46,8 +46,8 @@ class NewJobOptions:
 async def task_named(
     app: Rowlock, target: Target, name: str, options: NewJobOptions, *, defaults: bool
 ) -> Task[..., Any, Any]:
-    """The task of that name. Without the app's code, the task takes any arguments and has the options that its worker
-    stored; if no worker did, `defaults` allows default options instead of an error."""
+    """The task with this name. Without the app's code, it takes any arguments and has the options that its worker
+    stored; if there are none, `defaults` allows default options instead of an error."""
     if target.code:
         return app.get_task(name)
     from rowlock.client.tasks.registry import stored_task
@@ -72,13 +72,13 @@ def enqueue(
         str | None, typer.Option(metavar="ISO", help="Do not start the job after this moment")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Idempotency key: if a job holds it already, create none and print that job's id")
+        str | None, typer.Option(help="Idempotency key: if another job holds it, only print that job's id")
     ] = None,
     unique: Annotated[
         str | None, typer.Option(help="How long the job holds its --key: until_done, while_queued, forever, or 1h")
     ] = None,
     batch: Annotated[str | None, typer.Option(metavar="ID", help="Add the job to this batch")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A tag of the job; may be given several times")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag of the job; may be repeated")] = None,
     job_id: Annotated[
         str | None, typer.Option(metavar="UUID", help="The job's id; a second enqueue with this id creates no job")
     ] = None,
@@ -111,15 +111,15 @@ def enqueue(
             if wait:
                 await job.wait(limit)
         except TimeoutError:
-            raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it is not cancelled") from None
+            raise RowlockError(f"job {job.id} has not finished after {limit:g} s; it was not cancelled") from None
         return job
 
     job = target.run(work)
     if wait:
         text = job.result if isinstance(job.result, str) else json.dumps(job.result)
-        target.say({"id": job.id, **_row(job), "result": job.result}, text)
+        target.report({"id": job.id, **_row(job), "result": job.result}, text)
     else:
-        target.say({"id": job.id, **_row(job), "created": job.created}, job.id)
+        target.report({"id": job.id, **_row(job), "created": job.created}, job.id)
 
 
 def split_pairs(pairs: Sequence[str]) -> dict[str, str]:
@@ -146,7 +146,7 @@ def read_arguments(text: str | None) -> dict[str, Any]:
 
 
 def read_values(texts: Mapping[str, str], task: Task[..., Any, Any]) -> dict[str, Any]:
-    """Each value parsed as JSON. It stays text if it isn't JSON, or if the task's argument is declared as text."""
+    """Parse each value as JSON. A value stays text if it isn't JSON, or if the task declares the argument as text."""
     known = task.arguments.schema().get("properties", {})
     return {key: _value(text, wants_text=known.get(key, {}).get("type") == "string") for key, text in texts.items()}
 
@@ -166,5 +166,5 @@ def _refuse(constant: str) -> Any:
 def _row(job: JobHandle[Any]) -> dict[str, str | None]:
     try:
         return {"task": job.task, "queue": job.queue, "state": job.state}
-    except JobNotFound:  # the job was pruned, but still holds the key
+    except JobNotFound:  # a job that was pruned still holds the key
         return {"task": None, "queue": None, "state": None}

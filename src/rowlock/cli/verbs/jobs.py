@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.read.filter import JobFilter
 
-verbs = Verbs(name="jobs", help="Look at jobs, retry them, cancel them.")
+verbs = Verbs(name="jobs", help="List, explain, retry and cancel jobs.")
 COLUMNS = ("id", "task", "queue", "state", "attempt", "progress", "created_at", "error_code")
 JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id")]
 JobIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of the jobs", show_default=False)]
@@ -40,7 +40,7 @@ class FilterOptions:
     ] = None
 
     def read(self) -> JobFilter:
-        """The options as the store's filter; raises InvalidArguments for a state or a time that does not exist."""
+        """The options as the store's filter; raises InvalidArguments for an unknown state or an invalid time."""
         from rowlock.store.read.filter import BadFilter, read_filter
 
         try:
@@ -64,21 +64,21 @@ def show_job(job_id: JobId, target: DataTarget) -> None:
     from rowlock.cli.inspect import job_story
 
     story = target.look(lambda app: job_story.read(app, job_id))
-    target.say(story.as_json(), *story.lines())
+    target.report(story.as_json(), *story.lines())
 
 
 @verbs.verb("explain")
 def explain_job(job_id: JobId, target: DataTarget) -> None:
-    """Say why a job is not running and what it waits for. With a batch's id: what the batch waits for."""
+    """Explain why a job is not running and what it waits for. Also takes a batch's id."""
     from rowlock.cli.inspect import job_story
 
     why = target.look(lambda app: app.explain(job_id))
-    target.say(record(why), job_story.line(why.text))
+    target.report(record(why), job_story.line(why.text))
 
 
 @verbs.verb("prune")
 def prune_jobs(target: DataTarget) -> None:
-    """Delete finished jobs whose retention time is over. Workers do this by themselves every few minutes."""
+    """Delete finished jobs whose retention time is over. Workers do this on their own every few minutes."""
     from rowlock.store.upkeep import retention
 
     async def prune(app: Rowlock) -> retention.Pruned:
@@ -87,8 +87,8 @@ def prune_jobs(target: DataTarget) -> None:
     pruned = target.run(prune)
     days = f" and {len(pruned.partitions)} whole days" if pruned.partitions else ""
     removed = f"removed {pruned.jobs} jobs{days}, {pruned.attempts} attempts, {pruned.keys} keys"
-    left = ["the partition of one day is in use; the next prune removes it"] if pruned.busy else []
-    target.say(record(pruned), removed, *left)
+    left = ["one day's partition is in use and was kept; the next prune will remove it"] if pruned.busy else []
+    target.report(record(pruned), removed, *left)
 
 
 @verbs.verb("retry", "rowlock jobs retry ID", "rowlock jobs retry --task mail.send --dry-run")

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 def migrate(
     target: DataTarget,
-    check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit 1 if something is to be applied")
-    ] = False,
-    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print what is to be applied as SQL")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if migrations are pending")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the pending migrations as SQL")] = False,
     roles: Annotated[
         bool,
         typer.Option("--roles", help="PostgreSQL: also create the roles rowlock_enqueue, _worker, _read and _admin"),
@@ -50,12 +48,12 @@ def migrate(
         if made is not None and target.as_json:
             show_json({"applied": names, "roles": made})
             return
-        _say("applied", names, target)
+        _report("applied", names, target)
         if made is False:
-            print("-- the roles were not created: that needs CREATEROLE and rights on the schema. Have this run:")
+            print("-- the roles were not created: you need CREATEROLE and rights on the schema. Ask an admin to run:")
             print(script(), end="")
         elif made:
-            print("these roles have their rights: rowlock_enqueue, rowlock_worker, rowlock_read, rowlock_admin")
+            print("roles are up to date: rowlock_enqueue, rowlock_worker, rowlock_read, rowlock_admin")
 
 
 def _check(app: Rowlock, target: DataTarget) -> None:
@@ -66,7 +64,7 @@ def _check(app: Rowlock, target: DataTarget) -> None:
     if not own:
         check(dialect, there, redact(app.database))  # raises if the schema is newer than this version supports
     names = [*own, *(f"{app.migrations.app}/{file.name}" for file in files if app.migrations)]
-    _say("pending", names, target)
+    _report("pending", names, target)
     raise typer.Exit(FAILED if names else 0)
 
 
@@ -81,8 +79,8 @@ def _print_script(app: Rowlock) -> None:
 
 
 async def _missing(app: Rowlock) -> tuple[Dialect, Applied, list[str], list[AppMigration]]:
-    """The dialect, what the database has, and what Rowlock and the app would apply to it. While Rowlock's own tables
-    are behind, all migrations of the app count."""
+    """The dialect, the applied migrations, and the pending ones of Rowlock and of the app. While Rowlock's own tables
+    are behind, all the app's migrations count as pending."""
     from rowlock.store.engine import app_schema, migrate
     from rowlock.store.engine.migrate import applied
     from rowlock.store.engine.store import opened, redact
@@ -99,5 +97,5 @@ async def _missing(app: Rowlock) -> tuple[Dialect, Applied, list[str], list[AppM
         return dialect, there, own, await app_schema.pending(store, app.migrations)
 
 
-def _say(what: str, names: list[str], target: DataTarget) -> None:
-    target.say({what: names}, *([f"{what} {name}" for name in names] or ["the schema is up to date"]))
+def _report(what: str, names: list[str], target: DataTarget) -> None:
+    target.report({what: names}, *([f"{what} {name}" for name in names] or ["the schema is up to date"]))

@@ -15,7 +15,7 @@ from rowlock.core.errors import InvalidArguments
 if TYPE_CHECKING:
     from rowlock.app import Rowlock
 
-verbs = Verbs(name="queues", help="Look at queues, pause, resume and purge them.")
+verbs = Verbs(name="queues", help="List, pause, resume and purge queues.")
 
 COLUMNS = ("name", "queued", "retryable", "running", "waiting", "oldest_ready_seconds", "paused")
 QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name")]
@@ -23,7 +23,7 @@ QueueName = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name
 
 @verbs.verb("list")
 def list_queues(target: DataTarget) -> None:
-    """List queues: with unfinished jobs, served by a worker, or paused."""
+    """List queues that have unfinished jobs, are served by a worker, or are paused."""
     from rowlock.store.read.counts import read_stats
 
     target.show(target.ask(read_stats()).queues, COLUMNS, "no queues")
@@ -31,7 +31,7 @@ def list_queues(target: DataTarget) -> None:
 
 @verbs.verb("pause")
 def pause_queue(name: QueueName, target: DataTarget) -> None:
-    """Start no more jobs from a queue; running jobs go on."""
+    """Stop starting jobs from a queue. Running jobs go on."""
     from rowlock.store import queues
 
     async def pause(app: Rowlock) -> bool:
@@ -40,9 +40,9 @@ def pause_queue(name: QueueName, target: DataTarget) -> None:
         return known
 
     known = target.run(pause)
-    target.say({"name": name, "paused": True}, f"{name} is paused")
+    target.report({"name": name, "paused": True}, f"{name} is paused")
     if not known:
-        complain(f"no job, task or worker knows a queue {name!r}; it is paused all the same: see rowlock queues list")
+        complain(f"no job, task or worker uses a queue {name!r}: if the name is wrong, see rowlock queues list")
 
 
 @verbs.verb("resume")
@@ -52,12 +52,12 @@ def resume_queue(name: QueueName, target: DataTarget) -> None:
 
     resumed = queues.resume(_checked(name))
     was_paused = target.change(lambda app: app.perform(resumed), "queues.resume", name)
-    target.say({"name": name, "paused": False}, f"{name} {'is resumed' if was_paused else 'was not paused'}")
+    target.report({"name": name, "paused": False}, f"{name} {'is resumed' if was_paused else 'was not paused'}")
 
 
 @verbs.verb("purge")
 def purge_queue(name: QueueName, caution: Caution, target: DataTarget) -> None:
-    """Cancel all jobs that wait in a queue; running ones go on. `jobs retry --state cancelled` can put them back."""
+    """Cancel all jobs that wait in a queue. Running jobs go on. To undo it: `jobs retry --state cancelled`."""
     from rowlock.store.jobs.bulk import WAITING
     from rowlock.store.read.filter import JobFilter
 
@@ -65,7 +65,7 @@ def purge_queue(name: QueueName, caution: Caution, target: DataTarget) -> None:
 
 
 async def _is_known(app: Rowlock, name: str) -> bool:
-    """Whether a job, a worker or a task has this queue; a task by this app's code, or as its worker registered it."""
+    """Whether a job, a worker or a task (in this app's code, or as a worker registered it) uses this queue."""
     from rowlock.core.options import JobOptions
     from rowlock.store import workers
     from rowlock.store.jobs import tasks
@@ -83,5 +83,5 @@ async def _is_known(app: Rowlock, name: str) -> bool:
 
 def _checked(name: str) -> str:
     if not name.strip() or not name.isprintable():
-        raise InvalidArguments(f"{name!r} is not the name of a queue: it is empty or has control characters")
+        raise InvalidArguments(f"queue name {name!r} is empty or has control characters")
     return name

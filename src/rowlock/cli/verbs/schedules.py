@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.schedules.schedules import ScheduleRow
 
-verbs = Verbs(name="schedules", help="Look at schedules, add, pause and run them.")
+verbs = Verbs(name="schedules", help="List, add, pause and run schedules.")
 
 COLUMNS = ("name", "state", "words", "zone", "task", "last_tick", "last_state", "next")
 SHOWN = ("zone", "task", "args", "missed", "overlap", "origin", "queue", "last_tick", "last_job", "last_state")
@@ -35,7 +35,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name")
 
 @verbs.verb("list")
 def list_schedules(target: DataTarget, limit: LimitOption = 1000) -> None:
-    """List schedules. The rule in words, the time zone, the last tick and its job's state, the next three ticks."""
+    """List schedules. Shows the rule in words, the time zone, the last tick and its job, and the next three ticks."""
     found = target.look(lambda app: app.schedules.list(limit + 1))
     shown = [_shown(row) for row in found]
     if not target.as_json:
@@ -51,7 +51,7 @@ def next_ticks(
 ) -> None:
     """Print the next ticks of a schedule."""
     ticks = target.look(lambda app: app.schedules.next(name, count))
-    target.say(ticks, *(map(words, ticks) if ticks else ["none"]))
+    target.report(ticks, *(map(words, ticks) if ticks else ["none"]))
 
 
 @verbs.verb(
@@ -86,7 +86,7 @@ def add_schedule(
     timeout: Annotated[str | None, typer.Option(metavar="TIME", help="Time limit of one attempt, e.g. 30s")] = None,
     defaults: DefaultsOption = False,
 ) -> None:
-    """Add a schedule. Needs no restart; replaces one of this name that was added with this command."""
+    """Add a schedule. Needs no restart; replaces a schedule of this name that was added with this command."""
     texts = split_pairs(pairs or [])
     options: dict[str, Any] = {
         "cron": cron,
@@ -111,9 +111,9 @@ def add_schedule(
         adding = app.schedules.add(name, found, args=read_values(texts, found), **chosen)
         return await audited(app, adding, "schedules.add", name)
 
-    _say(target, target.run(add))
+    _report(target, target.run(add))
     if not target.code:
-        complain("the arguments were not checked against the task's code; to check them, give --app")
+        complain("the arguments were not checked against the task's code; use --app to check them")
 
 
 @verbs.verb("remove")
@@ -125,21 +125,21 @@ def remove_schedule(target: Target, name: Name) -> None:
 
 @verbs.verb("run")
 def run_schedule(target: DataTarget, name: Name) -> None:
-    """Create a job of the schedule now. This is besides its ticks; prints the job's id."""
+    """Create a job of the schedule now, in addition to its ticks. Prints the job's id."""
     job = target.change(lambda app: app.schedules.run(name), "schedules.run", name)
-    target.say({"job_id": job.id, "schedule": name}, job.id)
+    target.report({"job_id": job.id, "schedule": name}, job.id)
 
 
 @verbs.verb("pause")
 def pause_schedule(target: DataTarget, name: Name) -> None:
-    """Stop firing ticks of a schedule until it is resumed."""
-    _say(target, target.change(lambda app: app.schedules.pause(name), "schedules.pause", name))
+    """Stop firing a schedule's ticks until it is resumed."""
+    _report(target, target.change(lambda app: app.schedules.pause(name), "schedules.pause", name))
 
 
 @verbs.verb("resume")
 def resume_schedule(target: DataTarget, name: Name) -> None:
-    """Fire ticks of a paused schedule again, from now on. A tick that was due before the pause fires now."""
-    _say(target, target.change(lambda app: app.schedules.resume(name), "schedules.resume", name))
+    """Fire a paused schedule's ticks again, from now on. A tick that was due before the pause fires now."""
+    _report(target, target.change(lambda app: app.schedules.resume(name), "schedules.resume", name))
 
 
 def _shown(row: ScheduleRow) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _shown(row: ScheduleRow) -> dict[str, Any]:
     }
 
 
-def _say(target: DataTarget, row: ScheduleRow) -> None:
+def _report(target: DataTarget, row: ScheduleRow) -> None:
     shown = _shown(row)
     coming = ", ".join(cell(tick) for tick in shown["next"]) or "none"
-    target.say(shown, f"{row.id} is {shown['state']}: {shown['words']}; next: {coming}")
+    target.report(shown, f"{row.id} is {shown['state']}: {shown['words']}; next: {coming}")

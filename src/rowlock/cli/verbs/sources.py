@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rowlock.app import Rowlock
     from rowlock.store.sources.sources import Source
 
-verbs = Verbs(name="sources", help="Look at sources, limit, pause and resume them.")
+verbs = Verbs(name="sources", help="List, limit, pause and resume sources.")
 
 LIMITS = ("concurrency", "rate", "set_by")
 COLUMNS = ("name", "state", "running", *LIMITS, "failure_streak", "paused_until", "last_failure_at")
@@ -42,7 +42,7 @@ def list_sources(
     ] = 0,
     limit: LimitOption = 1000,
 ) -> None:
-    """List sources and classes: limits, running jobs, health."""
+    """List sources and classes, with limits, running jobs and health."""
     found = target.look(lambda app: app.sources.list(limit + 1, refused=candidates))
     target.show([*map(_shown, found)], CANDIDATES if candidates else COLUMNS, "no sources", limit)
 
@@ -52,12 +52,12 @@ def set_source(
     target: DataTarget,
     name: SourceName,
     concurrency: Annotated[
-        str | None, typer.Option(help="Most jobs running at a time; `unlimited`; `none`: the limit of its class")
+        str | None, typer.Option(help="Most jobs running at a time; `unlimited`, or `none` for its class's limit")
     ] = None,
     total: Annotated[
-        str | None, typer.Option(help="Of a class: most jobs running at a time, of all its sources together")
+        str | None, typer.Option(help="For a class: most jobs running at a time, over all its sources")
     ] = None,
-    rate: Annotated[str | None, typer.Option(help="Most starts per time, such as 30/min or 2/s")] = None,
+    rate: Annotated[str | None, typer.Option(help="Rate limit for starts, such as 30/min or 2/s")] = None,
     burst: Annotated[
         str | None, typer.Option(help="Token-bucket size: how many may start at once after an idle time")
     ] = None,
@@ -69,11 +69,11 @@ def set_source(
         str | None, typer.Option(help="Multiplies the cooldown each time the breaker opens again [default: 1]")
     ] = None,
     block_after: Annotated[
-        str | None, typer.Option(help="Refusals (403, robots, captcha) in a row that disable it")
+        str | None, typer.Option(help="Refusals (403, robots, captcha) in a row that disable the source")
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Remove all settings that are not given here")] = False,
 ) -> None:
-    """Limit a source, or every source of a class. Running workers obey it. The value `none` removes a setting."""
+    """Limit a source, or each source of a class. Takes effect without a restart. The value `none` removes a setting."""
     whole = {"concurrency": concurrency, "total": total, "burst": burst, "threshold": threshold}
     given = {**whole, "block_after": block_after, "rate": rate, "cooldown": cooldown, "factor": factor}
     changes = {key: _value(key, text) for key, text in given.items() if text is not None}
@@ -81,7 +81,7 @@ def set_source(
     def change(app: Rowlock) -> Awaitable[Source]:
         return app.sources.set(name, afresh=reset, **changes) if changes or not reset else app.sources.reset(name)
 
-    _say(target, target.change(change, "sources.set", name, **changes))
+    _report(target, target.change(change, "sources.set", name, **changes))
 
 
 @verbs.verb("pause")
@@ -92,20 +92,20 @@ def pause_source(
         str | None, typer.Option("--for", metavar="TIME", help="End the pause after this time, such as 10m")
     ] = None,
 ) -> None:
-    """Start no more jobs of a source or class. Running jobs go on, waiting jobs stay queued."""
+    """Stop starting jobs of a source or class. Running jobs go on, waiting jobs stay queued."""
     seconds = read_duration(duration, "--for")
     paused = target.change(lambda app: app.sources.pause(name, seconds), "sources.pause", name, seconds=seconds)
-    _say(target, paused)
+    _report(target, paused)
 
 
 @verbs.verb("resume")
 def resume_source(target: DataTarget, name: SourceName) -> None:
     """Start jobs of a source or class again. Ends its pause, lifts its block and closes its breaker."""
-    _say(target, target.change(lambda app: app.sources.resume(name), "sources.resume", name))
+    _report(target, target.change(lambda app: app.sources.resume(name), "sources.resume", name))
 
 
 def _value(key: str, text: str) -> Any:
-    """The value of a setting; None if it is to be removed."""
+    """The value of a setting; None to remove the setting."""
     option = f"--{key.replace('_', '-')}"
     if text == "none" or key == "rate":
         return None if text == "none" else text
@@ -139,7 +139,7 @@ def _shown(source: Source) -> dict[str, Any]:
     }
 
 
-def _say(target: DataTarget, source: Source) -> None:
+def _report(target: DataTarget, source: Source) -> None:
     shown = _shown(source)
     limits = [f"{key} {shown[key]}" for key in ("concurrency", "total", "rate", "burst") if shown[key] is not None]
-    target.say(shown, f"{shown['name']} is {shown['state']}: {', '.join(limits) or 'no limits'}")
+    target.report(shown, f"{shown['name']} is {shown['state']}: {', '.join(limits) or 'no limits'}")

@@ -1,5 +1,5 @@
-"""`rowlock tokens`: create, list and revoke tokens of the job API; list and revoke the sessions of browsers.
-`rowlock login-link`: an address that logs one browser in. Verbs that serve the API print one as well."""
+"""`rowlock tokens`: create, list and revoke tokens of the job API; list and revoke browser sessions.
+`rowlock login-link`: an address that logs one browser in. Verbs that serve the API also print one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def create_token(
 
     granted = read_scope(scope)
     if (scope == "jobs") != (owner is not None):
-        needs = "needs --owner" if scope == "jobs" else "gives access to the jobs of all owners and takes no --owner"
+        needs = "needs --owner" if scope == "jobs" else "gives access to the jobs of all owners, so it takes no --owner"
         raise InvalidArguments(f"a token of scope {scope} {needs}")
     if owner is not None:
         name(owner, "--owner")
@@ -60,11 +60,11 @@ def create_token(
 
     created = tokens.create(secret, owner, granted, ttl)
     token_id = target.change(lambda app: app.perform(created), "tokens.create", str, owner=owner, scope=scope)
-    target.say({"token": secret, "id": token_id, "owner": owner, "scope": scope}, secret)
+    target.report({"token": secret, "id": token_id, "owner": owner, "scope": scope}, secret)
 
 
 def read_scope(text: str) -> Scope:
-    """One of the scopes of a token; InvalidArguments for any other text."""
+    """A token's scope; InvalidArguments for any other text."""
     from rowlock.api.access.tokens import SCOPES
 
     known = {str(each): each for each in SCOPES}
@@ -75,7 +75,7 @@ def read_scope(text: str) -> Scope:
 
 @verbs.verb("list")
 def list_tokens(target: DataTarget, limit: LimitOption = 1000) -> None:
-    """List tokens and sessions of browsers, newest first. The tokens themselves cannot be shown again."""
+    """List tokens and browser sessions, newest first. The tokens themselves cannot be shown again."""
     from rowlock.api.access import tokens
 
     found = target.ask(tokens.tokens(limit + 1))
@@ -96,7 +96,7 @@ def revoke_token(
     ended = target.change(lambda app: app.perform(tokens.revoke(which)), "tokens.revoke", ", ".join)
     if not ended:
         raise NotFound(f"no valid token or session has the id or hint {which[:20]!r}; see rowlock tokens list")
-    target.say({"revoked": ended}, f"revoked {', '.join(ended)}")
+    target.report({"revoked": ended}, f"revoked {', '.join(ended)}")
 
 
 def login_link(
@@ -105,7 +105,7 @@ def login_link(
     scope: Annotated[
         str | None, typer.Option(help="jobs, operator or operator:read [default: operator without --owner]")
     ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="An operator who may look and change nothing")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="An operator who cannot change anything")] = False,
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Where browsers reach the API, if not at --host and --port")
     ] = None,
@@ -113,16 +113,16 @@ def login_link(
     """Print a link that logs one browser in. It works once, within ten minutes, at the dashboard or your page."""
     wanted = read_scope(scope or ("operator" if owner is None else "jobs"))
     if read_only and wanted == "jobs":
-        raise InvalidArguments("--read-only is for operators, not for an owner")
+        raise InvalidArguments("--read-only works only for operators, not with --owner or --scope jobs")
     if read_only:
         wanted = "operator:read"
     link = target.run(lambda app: _create(app, owner, wanted, url))
-    target.say({"link": link, "owner": owner, "scope": wanted}, link)
+    target.report({"link": link, "owner": owner, "scope": wanted}, link)
 
 
 async def print_link(app: Rowlock, address: tuple[str, int], wanted: bool | None) -> None:
-    """Print an operator's link to the server at this address, if it is wanted or stdout is a terminal. It isn't logged:
-    everybody who reads the link may use it."""
+    """Print an operator's link to the server at this address, if it is wanted or stdout is a terminal. Never log it:
+    anybody who reads the link can use it."""
     if not (on_terminal() if wanted is None else wanted):
         return
     host, port = address
@@ -133,6 +133,6 @@ async def print_link(app: Rowlock, address: tuple[str, int], wanted: bool | None
 
 
 def _create(app: Rowlock, owner: str | None, scope: Scope, url: str | None) -> Awaitable[str]:
-    """A new link. The audit names its user, and never has the link itself."""
+    """A new link. The audit log names the user who created it, and never contains the link itself."""
     made = app.login_link(owner, scope=scope, base_url=url)
     return audited(app, made, "login_links.create", owner or scope, scope=scope)

@@ -1,4 +1,4 @@
-"""`rowlock webhooks`: the secrets that webhooks of the job API are signed with."""
+"""`rowlock webhooks`: the secrets that sign the webhooks of the job API."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ def rotate_secret(
     target: DataTarget,
     owner: Annotated[str, typer.Option(help="The owner whose webhooks are signed with the secret")],
     overlap: Annotated[
-        str, typer.Option(metavar="TIME", help="How long webhooks are also signed with the old secret; 0: not")
+        str,
+        typer.Option(metavar="TIME", help="How long to sign webhooks with the old secret as well; 0 for not at all"),
     ] = "1d",
 ) -> None:
-    """Create an owner's first or next secret and print it; it cannot be shown again. Until --overlap has passed, each
-    webhook is signed with the old and the new secret, so that its receiver can switch."""
+    """Create an owner's first or next secret and print it; it cannot be shown again. During --overlap, webhooks are
+    signed with both the old and the new secret, so that the receiver can switch."""
     from rowlock.api.jobs import webhooks
     from rowlock.core.option_checks import name
 
@@ -34,7 +35,7 @@ def rotate_secret(
     secret = webhooks.new_secret()
     rotated = webhooks.rotate(owner, secret, seconds)
     secret_id = target.change(lambda app: app.perform(rotated), "webhooks.rotate", owner)
-    target.say({"secret": secret, "id": secret_id, "owner": owner}, secret)
+    target.report({"secret": secret, "id": secret_id, "owner": owner}, secret)
 
 
 @secret_verbs.verb("list")

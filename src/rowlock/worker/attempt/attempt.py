@@ -1,8 +1,8 @@
 """One attempt in this worker: its lease, its task, and how it is stopped.
 
-An attempt must not go on if it was cancelled or overran, if its lease is lost or could not be renewed, or if the worker
-stops. It is asked to stop, and asked again after two seconds. After five its outcome is written without it; it has no
-lease from then on, and what it returns later is ignored.
+An attempt is stopped if its job is cancelled, if it exceeds its timeout, if its lease is lost or could not be renewed,
+or if the worker stops. It is asked to stop, and asked again after two seconds. After five seconds it is abandoned: its
+outcome is written, which ends its lease, and whatever it returns later is ignored.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rowlock.worker")
 
-SECOND_CANCEL_SECONDS = 2.0  # after the first: a handler may have swallowed that
-GIVE_UP_SECONDS = 5.0  # after the first: the outcome is written without the attempt
+SECOND_CANCEL_SECONDS = 2.0  # after the first: the handler may have swallowed it
+GIVE_UP_SECONDS = 5.0  # after the first cancel: abandon the attempt
 LONGEST_TIMEOUT = 3_200_000_000.0  # seconds, a hundred years
-# Why an attempt is asked to stop; a later one in this list replaces an earlier one.
+# Why an attempt is asked to stop. A later reason in this list overrides an earlier one.
 REASONS = ("shutdown", "unrenewed", "timeout", "cancel", "lost")
 
 
 class LiveAttempt:
-    """One attempt, from the claim of its job until its outcome is written. `sent` is when the claim was sent."""
+    """One attempt, from the claim of its job (sent at `sent`) until its outcome is written."""
 
     __slots__ = (
         "abandoned", "begun", "blocking", "ctx", "ended", "unrenewed", "job", "reason", "renewed", "started",
@@ -42,33 +42,33 @@ class LiveAttempt:
     def __init__(self, job: Claimed, sent: float = 0.0) -> None:
         timeout = job.timeout_seconds
         if timeout is not None and not (isinstance(timeout, (int, float)) and 0 < timeout < LONGEST_TIMEOUT):
-            # Another program wrote it. A NaN would break the order of all timers of the event loop; a text (SQLite
-            # stores any) would be an error here, after the claim, and the jobs claimed with it would be lost.
+            # Another program wrote this value. A NaN would corrupt the event loop's timer heap. A text, which SQLite
+            # allows, would raise here, after the claim, and the other jobs of the claim would never start.
             job = job._replace(timeout_seconds=None)
         self.job = job
         self.token = job.token
-        self.renewed = sent  # when the claim or the last heartbeat was sent: its lease counts from then, or later
-        self.unrenewed = False  # its lease could not be renewed for too long, so the heartbeat has had it stopped
+        self.renewed = sent  # when the claim or last heartbeat was sent: the lease runs from then or a bit later
+        self.unrenewed = False  # stopped by the heartbeat, which could not renew its lease for too long
         self.task: asyncio.Task[Any] | None = None
         self.ctx: Context | None = None
-        self.blocking = False  # a thread runs it: it can be asked to stop, but not cancelled
-        self.begun = False  # `task` has run its first step; cancelled before that, it would end without an outcome
-        self.reason: str | None = None  # why it was asked to stop, one of REASONS; None: it was not
-        self.abandoned = False  # its outcome was written without it; what it returns later is ignored
+        self.blocking = False  # runs in a thread: it can be asked to stop, but not cancelled
+        self.begun = False  # `task` has run its first step; if cancelled before that, it would end without an outcome
+        self.reason: str | None = None  # why it was asked to stop, one of REASONS; None if it wasn't
+        self.abandoned = False  # settled while it still runs; whatever it returns later is ignored
         self.ended = False  # it has returned, or was stopped before it started; its outcome may not be written yet
-        self.started = 0.0  # a moment of `time.monotonic`: when it began to run, or a suspect to wait
+        self.started = 0.0  # `time.monotonic()` when it began to run, or began to wait as a suspect
 
     def end(self, reason: str) -> AttemptEnd:
-        """The outcome of an attempt that was stopped for this reason; not for `lost`, which writes no outcome."""
+        """The end of an attempt that was stopped for this reason, which must not be `lost`: that writes no outcome."""
         if reason == "cancel":
             return Cancelled()
         if reason == "timeout":
             return TimedOut(self.job.timeout_seconds or 0.0)
-        why = "shutdown" if reason == "shutdown" else "database out of reach"
+        why = "shutdown" if reason == "shutdown" else "the lease could not be renewed"
         return Released(random.random(), why, "stopped")
 
     def stop(self, reason: str) -> None:
-        """Ask the attempt to stop; a reason later in REASONS replaces an earlier one."""
+        """Ask the attempt to stop."""
         if self.reason is None or REASONS.index(reason) > REASONS.index(self.reason):
             self.reason = reason
         if self.ctx is not None:
@@ -83,7 +83,7 @@ class Stopping:
         self._slots, self._settler = slots, settler
 
     def lost(self, attempts: list[LiveAttempt]) -> None:
-        """The leases of these attempts belong to other workers now."""
+        """These attempts have lost their leases to other workers."""
         for attempt in self._unended(attempts):
             self.stop(attempt, "lost")
             self._slots.forget(attempt)
@@ -99,25 +99,24 @@ class Stopping:
         """The leases of these attempts could not be renewed, and another worker may soon own them."""
         for attempt in self._unended(attempts):
             job = attempt.job
-            log.warning(
-                "Job %s: no beat for too long; stopped before its lease runs out", job.id, extra=job_fields(job)
-            )
+            text = "Job %s: its lease could not be renewed; stopping it before the lease expires"
+            log.warning(text, job.id, extra=job_fields(job))
             self.stop(attempt, "unrenewed")
 
     def all_now(self) -> None:
-        """The grace of a shutdown is over: stop all attempts that have begun."""
+        """The grace period of a shutdown is over: stop all attempts that have started."""
         for attempt in list(self._slots.held.values()):
             if attempt.task is not None and not attempt.ended:
                 self.stop(attempt, "shutdown")
 
     def give_up_all(self) -> None:
-        """The worker leaves: write the outcomes of the attempts that still run without them."""
+        """The worker is about to exit: abandon the attempts that still run, and settle their jobs."""
         for attempt in list(self._slots.held.values()):
             if attempt.task is not None:
                 self._give_up(attempt)
 
     def give_back_unstarted(self) -> None:
-        """The worker leaves: claimed jobs that have not started go back to the queue; that doesn't count as a try."""
+        """The worker stops: put claimed jobs that have not started back in the queue, which doesn't count as a try."""
         for waiting in (self._slots.unstarted, self._slots.suspects):
             while waiting:
                 attempt = waiting.popleft()
@@ -125,12 +124,12 @@ class Stopping:
                     self.stop(attempt, "shutdown")
 
     def _unended(self, attempts: list[LiveAttempt]) -> list[LiveAttempt]:
-        """The attempts among these that have not ended: a lost lease or a cancel may be noticed after the end."""
+        """Those of the attempts that have not ended: the others need no stop any more."""
         return [attempt for attempt in attempts if self._slots.holds(attempt) and not attempt.ended]
 
     def stop(self, attempt: LiveAttempt, reason: str) -> None:
-        """Ask the attempt to stop, ask again after two seconds, and after five write its outcome without it."""
-        if attempt.task is None:  # it has not been started; a suspect has a start time already while it waits
+        """Ask the attempt to stop, ask again after two seconds, and abandon it after five."""
+        if attempt.task is None:  # not started; a waiting suspect has a start time already
             attempt.ended, attempt.started = True, attempt.started or time.monotonic()
             if reason != "lost":
                 self._settler.settle(attempt, attempt.end(reason))
@@ -143,16 +142,15 @@ class Stopping:
     def _ask_again(self, attempt: LiveAttempt) -> None:
         if not attempt.ended and not attempt.abandoned:
             job = attempt.job
-            log.warning(
-                "Job %s (%s) ignores being stopped (%s)", job.id, job.task, attempt.reason, extra=job_fields(job)
-            )
+            text = "Job %s (%s) did not stop when asked to (%s)"
+            log.warning(text, job.id, job.task, attempt.reason, extra=job_fields(job))
             attempt.stop(attempt.reason or "shutdown")
 
     def _give_up(self, attempt: LiveAttempt) -> None:
         if attempt.ended or attempt.abandoned or attempt.reason is None:
             return
         if attempt.blocking and attempt.reason == "timeout":
-            return  # a thread keeps its lease until it returns, so that no second attempt runs beside it
+            return  # a thread keeps its lease until it returns, so that a second attempt cannot run beside it
         attempt.abandoned = True
         if attempt.reason != "lost":
             self._settler.settle(attempt, attempt.end(attempt.reason))

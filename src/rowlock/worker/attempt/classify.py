@@ -1,8 +1,8 @@
-"""How an attempt that raised has ended, as a value that can be stored: the one place that decides it.
+"""Classifies what a handler raised: the one place that turns an exception into the `AttemptEnd` to store.
 
-It also decides whether the source or the handler is to blame. HTTP libraries are recognised by the shape of their
-errors, never by an import: a status, a response with headers, a class named for timeouts or broken connections. Causes
-(`raise MyError from error`) are examined as well.
+It also decides whether the source or the handler is to blame. HTTP libraries are never imported; their errors are
+recognised by shape: a status, a response with headers, a class named after timeouts or broken connections. The chain
+of causes (`raise MyError from error`) is searched as well.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from rowlock.signals.logs import job_fields
 from rowlock.worker.attempt.attempt import LiveAttempt
 
 LONGEST_RETRY_AFTER = 86_400.0
-WRAPPED = 5  # links of an exception's chain of causes that are followed
-REFUSALS = {"ROBOTS", "CAPTCHA", "BLOCKED", "FORBIDDEN"}
-BROKEN = {"TIMEOUT", "CONNECTION", "CONNECTION_ERROR", "SOURCE_ERROR", "RATE_LIMITED"}
-# Names in the class hierarchies of the standard library, httpx, aiohttp, requests, urllib3 and botocore.
-CLASSES = {
+MAX_CAUSES = 5  # how far to follow an exception's chain of causes
+REFUSAL_CODES = {"ROBOTS", "CAPTCHA", "BLOCKED", "FORBIDDEN"}
+SOURCE_CODES = {"TIMEOUT", "CONNECTION", "CONNECTION_ERROR", "SOURCE_ERROR", "RATE_LIMITED"}
+# Class names of network errors in the standard library, httpx, aiohttp, requests, urllib3 and botocore.
+NETWORK_ERRORS = {
     *("TimeoutError", "ConnectionError", "gaierror", "herror", "SSLError", "URLError"),
     *("TransportError", "TimeoutException", "ClientConnectionError", "ServerTimeoutError", "Timeout"),
     *("ConnectTimeoutError", "ReadTimeoutError", "NewConnectionError", "ProtocolError", "HTTPClientError"),
-    *("IncompleteRead", "ClientPayloadError", "ChunkedEncodingError"),  # cut off in the middle of an answer
+    *("IncompleteRead", "ClientPayloadError", "ChunkedEncodingError"),  # cut off in the middle of a response
 }
-OURS = {"UnsupportedProtocol", "LocalProtocolError"}  # subclasses of those above, but our own request was wrong
+BAD_REQUESTS = {"UnsupportedProtocol", "LocalProtocolError"}  # subclasses of network errors for faults of the caller
 _STATUS = re.compile(r"HTTP_(\d{3})")
 log = logging.getLogger("rowlock.worker")
 Rules = Mapping[type[BaseException], FailureRule]
-SPOKEN = (Permanent, Retry, SourceError, Snooze)  # exceptions that say what happens next, the gravest first
-MOST = 10_000  # exceptions of one group that are read
-UNKNOWN_SECONDS = 30.0  # until a job is claimable again whose task the claiming worker has not registered
+DELIBERATE = (Permanent, Retry, SourceError, Snooze)  # a handler raises these to choose what follows; gravest first
+MAX_GROUP = 10_000  # members read of one exception group
+UNKNOWN_SECONDS = 30.0  # how long to release a job whose task this worker has not registered
 
 
 class Verdict(NamedTuple):
@@ -60,48 +60,48 @@ class Verdict(NamedTuple):
 
 def verdict(error: BaseException) -> Verdict:
     for cause in _causes(error):
-        found = _of_one(cause)
+        found = _verdict_on_one(cause)
         if found.fault is not None:
             if isinstance(error, Retry) and error.after is not None and found.fault == "source":
-                return Verdict("source", max(error.after, found.retry_after or 0.0) if _limited(cause, error) else None)
+                limited = _rate_limited(cause, error)
+                return Verdict("source", max(error.after, found.retry_after or 0.0) if limited else None)
             return found
     return Verdict()
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: BaseException | None = error
-    for _ in range(WRAPPED):
+    for _ in range(MAX_CAUSES):
         if seen is None:
             return
         yield seen
-        if isinstance(seen, BaseExceptionGroup):  # of a task group: what went wrong first
+        if isinstance(seen, BaseExceptionGroup):  # a task group lists its first failure first
             seen = seen.exceptions[0]
         else:
             seen = seen.__cause__
 
 
-def _of_one(error: BaseException) -> Verdict:
+def _verdict_on_one(error: BaseException) -> Verdict:
     if isinstance(error, SourceError):
         return Verdict("source", error.retry_after)
     if isinstance(error, (Permanent, Retry)):
         return Verdict(_by_code(str(error.code)))
-    # The code of an exit isn't an HTTP status.
-    status = None if isinstance(error, SystemExit) else _status(error)
+    status = None if isinstance(error, SystemExit) else _status(error)  # its `code` is an exit code
     if status is not None:
         return Verdict(_by_status(status), retry_after(error))
     names = {cls.__name__ for cls in type(error).__mro__}
-    return Verdict("source" if names & CLASSES and not names & OURS else None)
+    return Verdict("source" if names & NETWORK_ERRORS and not names & BAD_REQUESTS else None)
 
 
-def _limited(cause: BaseException, error: Retry) -> bool:
-    """Whether the delay that the handler asks for is one that the source asked for."""
+def _rate_limited(cause: BaseException, error: Retry) -> bool:
+    """Whether the handler's delay passes on a rate limit of the source."""
     return _status(cause) in (429, 503) or error.code in ("HTTP_429", "HTTP_503", "RATE_LIMITED")
 
 
 def _by_code(code: str) -> Fault | None:
     if match := _STATUS.fullmatch(code):
         return _by_status(int(match[1]))
-    return "source" if code in BROKEN else "refusal" if code in REFUSALS else None
+    return "source" if code in SOURCE_CODES else "refusal" if code in REFUSAL_CODES else None
 
 
 def _by_status(status: int) -> Fault | None:
@@ -121,7 +121,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def retry_after(error: Any) -> float | None:
-    """The Retry-After header in seconds. If it is a date, it is compared with the Date header of the answer."""
+    """The Retry-After header in seconds. A date is measured from the response's own Date header, if it has one."""
     for holder in (getattr(error, "response", None), error):
         headers: Any = getattr(holder, "headers", None)
         if headers is None or not hasattr(headers, "get"):
@@ -133,10 +133,10 @@ def retry_after(error: Any) -> float | None:
             if value.strip().isdigit():
                 delay = float(value)
             else:
-                told = _header(headers, "Date")
-                now = parsedate_to_datetime(told).timestamp() if told else time.time()
+                date = _header(headers, "Date")
+                now = parsedate_to_datetime(date).timestamp() if date else time.time()
                 delay = parsedate_to_datetime(value).timestamp() - now
-        except Exception:  # a server may send any text; a bad one counts as no header
+        except Exception:  # a server may send any text; ignore a header that cannot be read
             return None
         return min(max(delay, 0.0), LONGEST_RETRY_AFTER) or None
     return None
@@ -149,7 +149,7 @@ def _header(headers: Mapping[str, Any], name: str) -> str | None:
 
 
 class Overran(Exception):
-    """The attempt outran its timeout."""
+    """The attempt exceeded its timeout."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__(f"timed out after {timeout:g} s")
@@ -157,8 +157,7 @@ class Overran(Exception):
 
 
 class NotRegistered(Exception):
-    """This worker has not registered the job's own task. A TaskNotFound that the handler raised is an ordinary
-    failure."""
+    """This worker has not registered the job's task. (A TaskNotFound raised by the handler is an ordinary failure.)"""
 
 
 class ArgumentsMisfit(InvalidArguments):
@@ -170,14 +169,14 @@ class InvalidResult(InvalidArguments):
 
 
 def end_of(app: Client, attempt: LiveAttempt, error: BaseException) -> AttemptEnd | None:
-    """How an attempt that raised has ended; None when it has lost its lease and so has nothing to settle. Never raises:
-    exceptions and error hooks are user code, and an attempt without an end would keep its job and its slot."""
+    """How an attempt that raised has ended; None if it has lost its lease and must not settle. Never raises: exceptions
+    and error hooks are user code, and an attempt without an end would hold its job and its slot for ever."""
     job = attempt.job
     try:
-        cause, others = _picked(error, job)
+        cause, others = _gravest(error, job)
         if isinstance(cause, asyncio.CancelledError):
             return stopped(attempt)
-        if attempt.reason == "lost" or _speaks_of(cause, job):
+        if attempt.reason == "lost" or _lost_own_lease(cause, job):
             attempt.reason = "lost"
             return None
         if not isinstance(cause, (Snooze, NotRegistered)):
@@ -189,21 +188,21 @@ def end_of(app: Client, attempt: LiveAttempt, error: BaseException) -> AttemptEn
         end = _with_trace(end, error, cause)
         return replace(end, told=told_of(error, job.args)) if app.settings.sentry.wanted else end
     except BaseException as broken:
-        return internal(job, "what the attempt raised could not be understood", broken, error)
+        return internal(job, "the handler's exception could not be classified", broken, error)
 
 
 def _with_trace(end: Failed, error: BaseException, cause: BaseException) -> Failed:
-    """With the traceback; but without one where the handler raised Permanent, Retry or SourceError on purpose, and of
-    no other exception."""
+    """Add the traceback, unless the error needs none: the handler raised it deliberately, or its arguments or result
+    were invalid, and no other exception is chained to it."""
     trace = trace_of(error)
-    spoken = isinstance(cause, (Permanent, Retry, SourceError, ArgumentsMisfit, InvalidResult))
-    return end if trace is None or (spoken and len(trace) == 1) else replace(end, trace=trace)
+    expected = isinstance(cause, (Permanent, Retry, SourceError, ArgumentsMisfit, InvalidResult))
+    return end if trace is None or (expected and len(trace) == 1) else replace(end, trace=trace)
 
 
 def stopped(attempt: LiveAttempt) -> AttemptEnd | None:
-    """How an attempt ends that was cancelled, by the reason for which it was stopped; None when its lease is lost."""
+    """How a cancelled attempt ends, by the reason for which it was stopped; None if its lease is lost."""
     if attempt.reason is None:
-        return Failed("CANCELLED_ITSELF", "the handler's own task was cancelled from inside")
+        return Failed("CANCELLED_ITSELF", "the handler raised CancelledError, but its job was not cancelled")
     return None if attempt.reason == "lost" else attempt.end(attempt.reason)
 
 
@@ -213,7 +212,7 @@ def _call_hooks(app: Client, attempt: LiveAttempt, error: BaseException) -> None
             answer: Any = hook(attempt.ctx or Context(app, attempt.job), error)
             if inspect.iscoroutine(answer):
                 answer.close()
-                log.error("an error hook must be a plain function: what %r returned is not awaited", hook)
+                log.error("an error hook must be a plain function: the coroutine that %r returned is not awaited", hook)
         except BaseException as broken:
             log.error("an error hook raised:\n%s", traced(broken))
 
@@ -221,7 +220,7 @@ def _call_hooks(app: Client, attempt: LiveAttempt, error: BaseException) -> None
 def _classify(
     job: Claimed, rules: Rules, raised: BaseException, cause: BaseException, others: tuple[BaseException, ...]
 ) -> AttemptEnd:
-    """How an attempt that raised has ended. May raise: reading an attribute of the exception runs user code."""
+    """The end for `cause`. May raise: reading an attribute of an exception runs user code."""
     match cause:
         case Snooze():
             return Released(seconds(cause.after, "Snooze"), describe(cause, others))
@@ -246,8 +245,8 @@ def _classify(
 
 
 def internal(job: Claimed, what: str, broken: BaseException, raised: BaseException | None = None) -> Failed:
-    """The end of an attempt that could not be classified or decided: an ordinary failure. The log has the tracebacks,
-    which say whose code it was."""
+    """An ordinary failure, for an attempt that could not be classified or decided. The tracebacks in the log show whose
+    code broke."""
     with suppress(BaseException):  # a logging filter is user code
         also = "" if raised is None else f"\nThe attempt had raised:\n{traced(raised)}"
         about = job_fields(job)
@@ -256,7 +255,7 @@ def internal(job: Claimed, what: str, broken: BaseException, raised: BaseExcepti
 
 
 def _by_rule(rules: Rules, raised: BaseException, cause: BaseException) -> dict[str, Any]:
-    """What the task's rules say: of the cause's class or the nearest above it; then of the group that it came in."""
+    """The task's rule for the cause's class or its nearest base class, else for the group that the cause was in."""
     for one in (*type(cause).__mro__, *type(raised).__mro__):
         rule = rules.get(one)
         if rule == "dead":
@@ -277,9 +276,9 @@ def _code(code: object) -> str:
     return clean(str(code), CODE_LIMIT)
 
 
-def _picked(error: BaseException, job: Claimed) -> tuple[BaseException, tuple[BaseException, ...]]:
-    """The exception that says how the attempt ended, and what was raised beside it. Of a group (several tasks failed at
-    once) the gravest of SPOKEN counts, else the first failure."""
+def _gravest(error: BaseException, job: Claimed) -> tuple[BaseException, tuple[BaseException, ...]]:
+    """The exception that decides how the attempt ended, and the other members of its group. In a group (several tasks
+    failed at once) the gravest of DELIBERATE decides, else the first failure."""
     if not isinstance(error, BaseExceptionGroup):
         return error, ()
     members = _members(error)
@@ -288,16 +287,16 @@ def _picked(error: BaseException, job: Claimed) -> tuple[BaseException, tuple[Ba
     return cause, tuple(others)
 
 
-def _speaks_of(error: BaseException, job: Claimed) -> bool:
-    """Whether the error is a LeaseLost of this attempt's own lease: a handler may hold leases of other jobs."""
+def _lost_own_lease(error: BaseException, job: Claimed) -> bool:
+    """Whether the error is a LeaseLost of this attempt's lease: a handler may hold leases of other jobs as well."""
     return isinstance(error, LeaseLost) and (error.job_id, error.token) == (job.id, job.token)
 
 
 def _members(group: BaseException) -> list[BaseException]:
-    """The exceptions in a group and in the groups in it, in their order."""
+    """The exceptions in a group and its nested groups, in order."""
     found: list[BaseException] = []
     waiting = [group]
-    for _ in range(MOST):
+    for _ in range(MAX_GROUP):
         if not waiting:
             break
         member = waiting.pop()
@@ -309,9 +308,9 @@ def _members(group: BaseException) -> list[BaseException]:
 
 
 def _rank(member: BaseException, job: Claimed) -> int:
-    if _speaks_of(member, job):
+    if _lost_own_lease(member, job):
         return -1
-    for rank, spoken in enumerate(SPOKEN):
-        if isinstance(member, spoken):
+    for rank, deliberate in enumerate(DELIBERATE):
+        if isinstance(member, deliberate):
             return rank
-    return len(SPOKEN) + isinstance(member, asyncio.CancelledError)
+    return len(DELIBERATE) + isinstance(member, asyncio.CancelledError)

@@ -1,6 +1,6 @@
-"""The run of a job. `Executor` starts claimed jobs in free slots and takes each attempt from its start to its outcome.
-`Invoker` calls the task's function, in a worker or in one of its child processes; what the function raises is raised
-there, and classify.py decides how the attempt has ended then."""
+"""Runs jobs. `Executor` starts claimed jobs in free slots and takes each attempt from its start to its outcome.
+`Invoker` calls the task's function, in a worker or in one of its child processes. Whatever the function raises passes
+through `Invoker`, and classify.py decides how the attempt ended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.attempt.threads import SlotThreads
 from rowlock.worker.settler import BatchMarks, Settler
 
-if TYPE_CHECKING:  # they import the program of a child process, which imports `Invoker`
+if TYPE_CHECKING:  # these modules import the child process's program, which imports `Invoker`
     from rowlock.signals.traces import Traces
     from rowlock.worker.attempt.quarantine import Suspects
     from rowlock.worker.claimer import Claimer
@@ -49,13 +49,13 @@ if TYPE_CHECKING:  # they import the program of a child process, which imports `
 log = logging.getLogger("rowlock.worker")
 
 AnyTask = Task[..., Any, Any]
-# How an attempt ended; None when there is nothing to settle: its own transaction has committed its success.
+# Returns how the attempt ended; None if its own transaction has committed its success and nothing is left to settle.
 Run = Callable[[LiveAttempt, AnyTask], Coroutine[Any, Any, AttemptEnd | None]]
 EndSpan = Callable[[AttemptEnd | None], None]
-NOTHING = Succeeded(None)  # most handlers return None, and share this value
-SWALLOW_SECONDS = 0.5  # after the timeout: a handler may end by itself before it is cancelled again
-ASK_AGAIN_SECONDS = 0.5  # between tries to reach a database that does not answer
-Function = Callable[[], Any]  # a task's function with its arguments
+NOTHING = Succeeded(None)  # shared: most handlers return None
+SWALLOW_SECONDS = 0.5  # how long a handler may clean up after its timeout before it is cancelled again
+ASK_AGAIN_SECONDS = 0.5  # between requests to a database that does not answer
+Function = Callable[[], Any]  # a task's function, its arguments bound
 
 
 class Executor:
@@ -77,13 +77,13 @@ class Executor:
         self._app, self._slots, self._claimer = app, slots, claimer
         self._settler, self._progress, self._batches = settler, progress, batches
         self._context = contextvars.copy_context()
-        self._traces = cast("Traces | None", app.traces)  # Rowlock makes it, for enqueues and for attempts
+        self._traces = cast("Traces | None", app.traces)
         self._children, self._suspects, self._threads = children, suspects, SlotThreads(slots.size)
         self._invoker = Invoker(app, resources, progress.reporter, self._threads.call, keeper, stopping)
 
     def start(self, claimed: list[Claimed] | None = None, sent: float = 0.0) -> None:
-        """Take over jobs that were just claimed, if any (`sent` is when their claim was sent), and start as many of the
-        waiting jobs as there are free slots."""
+        """Add jobs that were just claimed, if any (`sent` is when their claim was sent), and fill the free slots with
+        waiting jobs."""
         slots, create_task = self._slots, asyncio.get_running_loop().create_task
         if claimed:
             slots.add(claimed, sent)
@@ -101,39 +101,38 @@ class Executor:
                     continue
             slots.occupied += 1
             attempt.started = time.monotonic()
-            # Not in the context of the attempt that has just returned: the next one must not see its variables.
+            # A fresh context: this may run in the task of a returned attempt, and its variables must not leak.
             attempt.task = create_task(self.execute(attempt), context=self._context.copy())
             if attempt.job.batch_id is not None:
                 self._batches.started(attempt.job.batch_id)
 
     async def execute(self, attempt: LiveAttempt) -> None:
-        """Run one claimed job, from its start to the report of how it ended. Never raises: every error becomes an
-        outcome."""
+        """Run one claimed job and hand its outcome to the settler. Never raises: every error becomes an outcome."""
         attempt.begun = True
         running.set((self._app, attempt.job))
         span = None if self._traces is None else self._begin_span(self._traces, attempt)
         try:
             if attempt.reason is None:
                 end = await self._run(attempt)
-            else:  # it was asked to stop before its first step
+            else:  # stopped before its first step
                 end = stopped(attempt)
         except BaseException as error:
             end = end_of(self._app, attempt, error)
-        attempt.ended, attempt.task = True, None  # kept until its outcome is written; its task and context are not
+        attempt.ended, attempt.task = True, None  # frees task and context; the attempt is kept until it is settled
         if span is not None:
             span(end)
         try:
-            if end is None:  # its own transaction has committed its success, or its lease was lost
+            if end is None:
                 self._slots.nothing_to_settle(attempt)
                 if attempt.job.batch_id is not None and attempt.reason != "lost":
                     self._batches.settled_itself(attempt.job.batch_id)
             elif not attempt.abandoned:
                 self._settler.settle(attempt, end)
         finally:
-            self._returned(attempt)  # not in a callback of the task, which would be one more turn of the loop per job
+            self._returned(attempt)  # a done callback would cost one more turn of the event loop per job
 
     def _run(self, attempt: LiveAttempt) -> Coroutine[Any, Any, AttemptEnd | None]:
-        """The run of the job's task: in quarantine, in a child process, or in this one."""
+        """Run the job's task in quarantine, in a child process, or in this process."""
         try:
             task = self._app.registry.get(attempt.job.task)
         except TaskNotFound as error:
@@ -146,25 +145,25 @@ class Executor:
         return run(attempt, task)
 
     def _begin_span(self, traces: Traces, attempt: LiveAttempt) -> EndSpan | None:
-        """Start the attempt's span; follow-ups and a child process belong to it. Returns what ends it. Span processors
-        are the user's code: one that raises costs the span and not the job."""
+        """Start the attempt's span, the parent of spans of its follow-ups and its child process. Returns the function
+        that ends it. Span processors are user code: if one raises, the span is lost but the job goes on."""
         try:
             span = traces.started(attempt.job)
             attempt.job = attempt.job._replace(traceparent=traces.name(span) or attempt.job.traceparent)
         except Exception:
-            log.exception("Job %s runs without a span", attempt.job.id, extra=job_fields(attempt.job))
+            log.exception("Job %s runs without a trace span", attempt.job.id, extra=job_fields(attempt.job))
             return None
 
         def end_span(end: AttemptEnd | None) -> None:
             try:
                 traces.ended(span, end)
             except Exception:
-                log.exception("the span of job %s could not be ended", attempt.job.id, extra=job_fields(attempt.job))
+                log.exception("could not end the trace span of job %s", attempt.job.id, extra=job_fields(attempt.job))
 
         return end_span
 
     def _returned(self, attempt: LiveAttempt) -> None:
-        """An attempt has returned: its slot is free, also if its outcome is not written yet."""
+        """An attempt has returned: its slot is free, even if its outcome is not yet written."""
         slots = self._slots
         slots.occupied -= 1
         if attempt.job.probation:
@@ -174,15 +173,15 @@ class Executor:
         self._claimer.returned(time.monotonic() - attempt.started, len(slots.unstarted))
 
     async def close(self) -> None:
-        """End the child processes; idle threads end, busy ones end with the process."""
+        """End the child processes and the idle threads. Busy threads end with this process."""
         await self._suspects.close()
         await self._children.close()
         self._threads.close()
 
 
 class Invoker:
-    """Calls the functions of one app's tasks. `call_blocking` calls one that is not async: in a thread of a worker, in
-    the main thread of a child process. It keeps the timeout of what it calls."""
+    """Calls the functions of one app's tasks. `call_blocking` calls those that are not async, in a worker's thread or
+    in the main thread of a child process, and enforces their timeout."""
 
     def __init__(
         self,
@@ -198,7 +197,8 @@ class Invoker:
         self._stopping = stopping  # None in a child process: its parent enforces timeouts
 
     async def call(self, attempt: LiveAttempt, task: AnyTask) -> AttemptEnd | None:
-        """How the attempt ended, unless it raises. None when its own transaction has committed its success."""
+        """Run the task's function. Returns how the attempt ended, or None if its own transaction has committed its
+        success; raises what the function raised."""
         job, app = attempt.job, self._app
         try:
             arguments = task.arguments.unpack(job.args)
@@ -206,7 +206,7 @@ class Invoker:
             raise ArgumentsMisfit(said(error)) from None
         attempt.blocking = not task.is_async
         ctx: Context | None = None
-        if task.takes_context or app.middlewares or attempt.blocking:  # a thread is asked to stop through its context
+        if task.takes_context or app.middlewares or attempt.blocking:  # a thread polls its context's `should_stop`
             ctx = attempt.ctx = Context(
                 app,
                 job,
@@ -224,7 +224,7 @@ class Invoker:
             else:
                 value = await (task.function(ctx, **arguments) if task.takes_context else task.function(**arguments))
             if attempt.reason in ("cancel", "timeout"):
-                raise asyncio.CancelledError  # a thread that is asked to stop can only return
+                raise asyncio.CancelledError  # a thread cannot be cancelled: it stopped by returning
             result = NOTHING if value is None else Succeeded(_result_text(task, value))
             if ctx is not None and ctx.result_name is not None:
                 await self._publish(job, ctx.result_name)
@@ -233,7 +233,7 @@ class Invoker:
                 if ctx.result_name is not None:
                     app.results.discard(job.id, job.attempt, job.token)
                 ctx.own_transaction.close()
-                await ctx.own_transaction.roll_back(error)  # it would hold its locks until the success
+                await ctx.own_transaction.roll_back(error)  # now, or it would hold its locks until a success
                 if attempt.reason is None and ctx.own_transaction.was_lost(error):
                     return given_back(job, error)
             raise
@@ -242,19 +242,19 @@ class Invoker:
         return result
 
     async def _publish(self, job: Claimed, name: str) -> None:
-        """Make the handler's file visible under the attempt's own path, then name it in the job's row, under the lease.
-        A crash in between leaves a file that no job names, and the next attempt has another path."""
+        """Publish the handler's file under the attempt's own path, then name it in the job's row if the lease still
+        holds. A crash in between leaves a file that no job names; the next attempt has another path."""
         published = await self._app.results.run(self._app.results.publish, job.id, job.attempt, job.token, name)
         store = await self._app.store()
         if not await store.run(leases.set_result_file(job.id, job.token, published.uri, published.checksum)):
-            with suppress(ResultsUnavailable):  # then it goes when old files are tidied up
+            with suppress(ResultsUnavailable):  # ResultTidy removes it later
                 await self._app.results.run(self._app.results.remove, [published.uri])
             raise LeaseLost(
                 f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
             )
 
     async def _wrapped(self, attempt: LiveAttempt, task: AnyTask, ctx: Any, arguments: dict[str, Any]) -> Any:
-        """The call inside its middlewares and its timeout."""
+        """Call the function through its middlewares, under its timeout."""
         given = (ctx,) if task.takes_context else ()
         around: Callable[[], Coroutine[Any, Any, Any]] = partial(task.function, *given, **arguments)
         if attempt.blocking:
@@ -264,7 +264,7 @@ class Invoker:
         timeout = attempt.job.timeout_seconds
         if timeout is None or attempt.blocking or self._stopping is None:
             return await around()
-        # A handler that swallows the CancelledError of its timeout is cancelled again, and at last abandoned.
+        # A handler that swallows the CancelledError of its timeout is cancelled again, and finally abandoned.
         swallowed = asyncio.get_running_loop().call_later(
             timeout + SWALLOW_SECONDS, self._stopping.stop, attempt, "timeout"
         )
@@ -282,7 +282,7 @@ class Invoker:
         return value
 
     async def _call_in_context(self, attempt: LiveAttempt, function: Function) -> Any:
-        context = contextvars.copy_context()  # with what the middlewares have set
+        context = contextvars.copy_context()  # with the variables that the middlewares have set
         return await self._call_blocking(attempt, partial(context.run, function))
 
     async def _commit(
@@ -307,7 +307,7 @@ class Invoker:
         except (StorageFull, TransactionConflict) as error:
             return given_back(job, error)
         except StoreUnavailable as error:
-            # The reply to COMMIT was lost. If it happened, the row says so; if not, nothing happened at all.
+            # The reply to COMMIT was lost. The row shows whether the commit happened; if not, nothing was written.
             if not await self._committed(attempt):
                 return given_back(job, error)
         return None

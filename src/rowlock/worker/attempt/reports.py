@@ -1,7 +1,7 @@
-"""What handlers report while they run: their progress (`ctx.progress`), and log lines of jobs whose tasks keep them.
+"""Writes what handlers report while they run: progress (`ctx.progress`), and log lines for tasks with `keep_logs`.
 
-Both are collected from any thread and written together, progress at most four times a second. A child process sends
-them to its parent (processes/child.py).
+Reports come from any thread and are written in batches, progress at most four times a second. A child process sends
+its reports to its parent (processes/child.py).
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ log = logging.getLogger("rowlock.worker")
 PHASE_LIMIT = 500
 PROGRESS_SECONDS = 0.25  # between two writes of progress
 LINES_SECONDS = 0.5  # between two writes of log lines
-MOST_WAITING = 10_000  # lines that wait to be written
-AT_ONCE = 500
+MOST_WAITING = 10_000  # unwritten lines
+AT_ONCE = 500  # lines in one write
 Latest = tuple[LiveAttempt, int | None, str | None, str | None]  # percent, phase, message
-Keeper = Callable[[Claimed], Callable[[str, str], None]]  # makes what keeps a line (level, message) of one attempt
+# From a job, the function that keeps its log lines (level, message).
+Keeper = Callable[[Claimed], Callable[[str, str], None]]
 
 
 class ProgressBook:
@@ -60,21 +61,21 @@ class ProgressBook:
         return report
 
     async def flush(self, ended: Sequence[tuple[LiveAttempt, Transition]]) -> None:
-        """Write the last reports of these attempts, before their outcomes are written."""
+        """Write the last progress of these attempts, before their outcomes are written."""
         if self._latest:
             ids = [attempt.job.id for attempt, _ in ended]
             if batch := [self._latest.pop(job_id) for job_id in ids if job_id in self._latest]:
                 await self._write(batch)
 
     async def _write(self, batch: list[Latest]) -> list[LiveAttempt]:
-        """Write these reports under the fence. Returns the attempts that have lost their leases."""
+        """Write progress, fenced by the leases. Returns the attempts that have lost theirs."""
         rows = [(attempt.job.id, attempt.token, percent, phase, text) for attempt, percent, phase, text in batch]
         held = await self._store.run(leases.progress(rows))
         return [latest[0] for latest in batch if latest[0].job.id not in held]
 
     async def round(self, stopping: Stopping) -> float:
-        """Wait for reports and write them; stop the attempts that turn out to have lost their leases. Reports that
-        cannot be written are lost. Returns the delay before the next round."""
+        """Wait for progress and write it. Stop the attempts whose leases turn out to be lost. If the write fails, the
+        progress is dropped. Returns the delay before the next round."""
         await self._reported.wait()
         self._reported.clear()
         batch, self._latest = list(self._latest.values()), {}
@@ -86,10 +87,10 @@ class ProgressBook:
 
 @dataclass(slots=True)
 class _Waiting:
-    """The lines of one job that wait to be written: when, attempt, level, text."""
+    """The unwritten lines of one job: when, attempt, level, text."""
 
     lines: deque[tuple[float, int, str, str]] = field(default_factory=deque)
-    lost: int = 0  # how many lines before these are lost
+    lost: int = 0  # how many earlier lines were dropped
 
     def lose_one(self) -> None:
         self.lines.popleft()
@@ -97,8 +98,8 @@ class _Waiting:
 
 
 class JobLines:
-    """Lines that wait to be written. Of too many, a job loses its own oldest ones, which would not be kept anyway, and
-    not those of other jobs."""
+    """Unwritten log lines. A job that logs too much drops its own oldest lines, which would not be kept anyway, instead
+    of lines of other jobs."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -109,7 +110,7 @@ class JobLines:
         self._writing: asyncio.Future[None] | None = None
 
     def keeper(self, job: Claimed) -> Callable[[str, str], None]:
-        """The function that keeps a line (level, message) of one attempt."""
+        """The function behind `ctx.log` of one attempt."""
 
         def keep(level: str, message: str) -> None:
             line = (time.monotonic(), job.attempt, level, clean(message, MOST_TEXT))
@@ -119,7 +120,7 @@ class JobLines:
         return keep
 
     def _add(self, job_id: str, line: tuple[float, int, str, str]) -> bool:
-        """Let a line wait; returns whether it is the only one."""
+        """Queue a line; returns whether the queue was empty."""
         with self._lock:
             own = self._waiting.setdefault(job_id, _Waiting())
             own.lines.append(line)
@@ -133,7 +134,7 @@ class JobLines:
             return self._count == 1
 
     def _take(self) -> list[NewLine]:
-        """The next lines to write, the lines of each job together."""
+        """Dequeue the next lines to write, grouped by job."""
         taken, now = list[NewLine](), time.monotonic()
         with self._lock:
             while self._waiting and len(taken) < AT_ONCE:
@@ -148,22 +149,22 @@ class JobLines:
         return taken
 
     async def round(self) -> float:
-        """Wait for lines and write them. Returns the delay before the next."""
+        """Wait for lines and write them. Returns the delay before the next round."""
         await self._arrived.wait()
         self._arrived.clear()
-        # A stop of the worker cancels this round, but not the writing: the lines are not in the queue any more.
+        # A stop of the worker cancels this round but must not cancel the write: its lines have left the queue.
         self._writing = asyncio.ensure_future(self._write())
         await asyncio.shield(self._writing)
         return LINES_SECONDS
 
     async def flush(self) -> None:
-        """Write what waits, after what is being written."""
+        """Finish the current write, then write the rest."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
         await self._write()
 
     async def _write(self) -> None:
-        """Lines that cannot be written are lost: they must not hold up the jobs."""
+        """Write all lines. Lines that cannot be written are dropped: they must not hold up the jobs."""
         while lines := self._take():
             try:
                 await self._store.run(job_logs.write(lines))

@@ -16,8 +16,8 @@ from rowlock.worker.attempt.classify import Overran
 class SlotThreads:
     """A pool of up to `size` threads, started when needed and reused.
 
-    They are daemon threads, unlike those of concurrent.futures: at exit Python waits for threads that aren't daemons,
-    and a handler that never returns would keep a stopped worker alive.
+    Unlike the threads of concurrent.futures they are daemons: at exit Python waits for non-daemon threads, so a handler
+    that never returns would keep a stopped worker alive.
     """
 
     def __init__(self, size: int) -> None:
@@ -25,14 +25,14 @@ class SlotThreads:
         self._inbox: queue.SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
 
     async def call(self, attempt: LiveAttempt, function: Callable[[], Any]) -> Any:
-        """Call a handler's function. A thread cannot be killed: past its timeout the attempt is asked to stop, and it
+        """Call a handler's function. A thread cannot be killed, so after its timeout the attempt is asked to stop and
         keeps its lease until the function returns."""
         timeout, began = attempt.job.timeout_seconds, time.monotonic()
         loop = asyncio.get_running_loop()
         work: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
         if self._free == 0 and self._started < self._size:
             threading.Thread(target=self._work, args=(loop,), name="rowlock-slot", daemon=True).start()
-            self._started += 1  # after the start: the system may refuse to start a thread, and that one must not count
+            self._started += 1  # only now: a thread that the system refused to start must not count
         else:
             self._free -= 1
         self._inbox.put((work, function))
@@ -75,8 +75,8 @@ class SlotThreads:
 
 
 def returned_or_raised(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """What the function returned, or raised. Not as the future's exception: asyncio refuses StopIteration there, and
-    the attempt would wait for ever."""
+    """(value, None) or (None, error). The error must not become the future's exception: asyncio refuses StopIteration
+    there, and the attempt would wait for ever."""
     try:
         return function(), None
     except BaseException as error:

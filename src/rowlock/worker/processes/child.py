@@ -1,8 +1,8 @@
-"""The program of a child process: it runs one job at a time, as messages on a pipe from its parent say.
+"""The program of a child process: it runs the jobs that its parent sends through a pipe, one at a time.
 
-Everything runs in the main thread. An event loop runs there for async functions, middlewares and lifespans. It is
-stopped while a sync function runs, so that the function may install signal handlers and start an event loop of its own,
-as in a script. A second thread reads the pipe: when the parent is gone, it kills this process and all that it started.
+User code runs in the main thread. The event loop for async functions, middlewares and lifespans runs there as well. It
+is stopped while a sync function runs, so that the function may install signal handlers and start its own event loop,
+as in a script. A second thread reads the pipe; when the parent dies, it kills this process and all that it started.
 `rowlock.worker.processes.cleanup` cleans up after each job. The parent's side is `rowlock.worker.processes.children`.
 Messages are JSON and never pickles, because unpickling can run code.
 """
@@ -49,7 +49,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class ChildProgress:
-    """Progress of the attempt that runs: the latest goes to the parent, at most twenty times a second."""
+    """Sends the running attempt's latest progress to the parent, at most twenty times a second."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         self._send, self._wake, self._lock = send, threading.Event(), threading.Lock()
@@ -58,8 +58,8 @@ class ChildProgress:
         threading.Thread(target=self._repeat, name="rowlock-progress", daemon=True).start()
 
     def reporter(self, running: LiveAttempt) -> Report:
-        """The function behind `ctx.progress` of one attempt. After the attempt has ended it does nothing: a thread that
-        the attempt left behind would otherwise report progress for the next attempt."""
+        """The function behind `ctx.progress` of one attempt. It does nothing after the attempt has ended, so that a
+        leftover thread cannot report progress for the next attempt."""
         self._running = running
 
         def report(percent: int | None, phase: str | None, message: str | None) -> None:
@@ -74,7 +74,7 @@ class ChildProgress:
         return report
 
     def end(self) -> None:
-        """The attempt has ended: send what is not sent yet, and take no more."""
+        """The attempt has ended: send its last progress and accept no more."""
         with self._lock:
             self._flush()
             self._running = None
@@ -98,7 +98,7 @@ def _short(text: str | None) -> str | None:
 
 
 class ToParent(logging.Handler):
-    """Log records become lines of the parent's log."""
+    """Sends log records to the parent, which logs them."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class ToParent(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            if os.getpid() != self._pid:  # in a fork: two processes that write to the pipe would garble it
+            if os.getpid() != self._pid:  # a fork must not write to the pipe: messages would be garbled
                 os.write(2, f"{self.format(record)[:RECORD_LIMIT]}\n".encode(errors="backslashreplace"))
                 return
             self._send("log", record.levelno, record.name, self.format(record)[:RECORD_LIMIT])
@@ -115,8 +115,8 @@ class ToParent(logging.Handler):
 
 
 def main(control: Connection, output: Connection, parent: int, folder: str, settings: str) -> None:
-    """Set up signals, output and folder of a new child process, then serve jobs until told to exit."""
-    os.setsid()  # a group of its own: it is killed with everything that it has started
+    """Set up signals, output and folder of a new child process, then run jobs until the message to exit."""
+    os.setsid()  # a process group, to kill this process together with all that it started
     for name in ("TERM", "HUP", "QUIT", "ALRM", "CHLD", "USR1", "USR2"):
         signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both processes; the parent decides what it means
@@ -128,18 +128,18 @@ def main(control: Connection, output: Connection, parent: int, folder: str, sett
     for descriptor in (1, 2):
         os.dup2(output.fileno(), descriptor)
     output.close()
-    # Line-buffered, so that what a process printed before it was killed is not lost in a buffer.
+    # Line-buffered: a process that is killed must not lose what it has printed.
     sys.stdout = os.fdopen(1, "w", 1, "utf-8", "backslashreplace", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, "utf-8", "backslashreplace", closefd=False)
     os.chdir(folder)
-    multiprocessing.current_process().daemon = False  # a job may start processes of its own
+    multiprocessing.current_process().daemon = False  # daemonic processes aren't allowed to have children
     Host(control, settings, Leftovers(folder, die_with_parent)).run()
 
 
 def die_with_parent() -> None:
-    """When the parent dies, the thread that reads the pipe kills the process group. It cannot while C code holds the
-    GIL, so the kernel also sends SIGHUP. Its handler is C's alarm(), called with the signal's number, 1: one second
-    later SIGALRM kills this process, unless the thread was quicker."""
+    """Make sure that this process dies after its parent, even while C code holds the GIL and the thread that reads the
+    pipe cannot run: the kernel sends SIGHUP. Its handler is C's alarm(), called with the signal's number, 1, so that
+    one second later SIGALRM kills this process, unless the thread has killed the process group before."""
     if sys.platform == "linux":
         import ctypes
 
@@ -155,14 +155,14 @@ class Host:
         self._sending = threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._inbox: asyncio.Queue[list[Any]] = asyncio.Queue()
-        self._between: deque[Callable[[], None]] = deque()
+        self._between: deque[Callable[[], None]] = deque()  # functions to call while the event loop is stopped
         self._tasks: dict[str, Task[..., Any, Any]] = {}
-        self._invokers: dict[Client, Invoker] = {}  # of the apps whose lifespans are open
+        self._invokers: dict[Client, Invoker] = {}  # for the apps whose lifespans are open
         self._exits = AsyncExitStack()
         self.progress = ChildProgress(self.send)
 
     def run(self) -> None:
-        """Run the event loop until told to exit; stop it whenever a sync function is to run in this thread."""
+        """Run the event loop until the message to exit. Whenever it stops, call the waiting sync functions."""
         logging.getLogger().addHandler(ToParent(self.send))
         threading.Thread(target=self._watch, name="rowlock-watch", daemon=True).start()
         serving = self._loop.create_task(self._serve())
@@ -174,7 +174,7 @@ class Host:
         serving.result()
 
     def send(self, *message: Any) -> None:
-        """Send a message to the parent, from any thread. A process that a job has forked sends nothing."""
+        """Send a message to the parent, from any thread. In a process that a job has forked, do nothing."""
         if os.getpid() != self._pid:
             return
         data = json.dumps(message).encode()
@@ -209,7 +209,7 @@ class Host:
         return value
 
     def end_fork(self, raised: BaseException | None) -> None:
-        """Exit if this is a copy that a job has forked: it must not report the job's outcome a second time."""
+        """Exit if this is a process that a job has forked: it must not report the job's outcome a second time."""
         if os.getpid() == self._pid:
             return
         code = 0
@@ -224,7 +224,7 @@ class Host:
         self.send("ready")
         while (message := await self._inbox.get()) != ["exit"]:
             if message[0] == "import":
-                for name, where in message[1].items():  # one that cannot be imported is reported when it has a job
+                for name, where in message[1].items():  # an import error is reported when the task has a job
                     with suppress(NotImportable):
                         self._tasks[name] = await self.between_turns(partial(find, name, where))
                 self.send("imported")
@@ -243,7 +243,7 @@ class Host:
         try:
             return self._leftovers.after_job()
         except Exception as error:  # the clean-up failed; the job's own outcome still counts
-            return f"a process that cannot be put right ({error!r})"
+            return f"a process that could not be cleaned up ({error!r})"
 
     async def _answer(
         self, fields: list[Any], name: str, where: list[list[str]], levels: dict[str, int]
@@ -263,7 +263,7 @@ class Host:
             with suppress(Exception):
                 stream.flush()
         self.progress.end()
-        end = Failed("CANCELLED_ITSELF", "cancelled from inside") if work.cancelled() else work.result()
+        end = Failed("CANCELLED_ITSELF", "the handler cancelled its own task") if work.cancelled() else work.result()
         if end is None:
             return ("lost",) if attempt.reason == "lost" else ("settled",)
         return ("end", type(end).__name__, dataclasses.astuple(end))
@@ -300,13 +300,13 @@ class Host:
         return await self.between_turns(function)  # in the main thread; the parent enforces the timeout
 
     def _keeper(self, job: Claimed) -> Callable[[str, str], None]:
-        """The function that keeps a line (level, message) of `ctx.log`: the parent writes it to the database."""
+        """The function behind `ctx.log`: sends the line to the parent, which writes it to the database."""
         return lambda level, message: self.send("line", level, clean(message, MOST_TEXT))
 
 
 @contextmanager
 def memory_limit(megabytes: int | None) -> Iterator[None]:
-    """Limit the address space to what is used now plus `megabytes`: a job that wants more gets a MemoryError."""
+    """Limit the address space to its current size plus `megabytes`: a job that needs more gets a MemoryError."""
     if megabytes is None:
         yield
         return

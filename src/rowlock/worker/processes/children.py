@@ -1,9 +1,9 @@
-"""Jobs in child processes: a pool of them for `runs_in="process"`, and the quarantine of jobs whose worker died.
+"""Pools of child processes: for tasks with `runs_in="process"`, and for the quarantine of jobs whose worker died.
 
-Children are spawned (never forked) and reused. A start takes a second or more, in which the child imports the program.
-So a job takes whichever child is free first, one that starts or one that becomes idle; and one spare child is started
-before it is needed, and has imported the tasks. Children that were idle for a minute are ended, but for the spare. The
-program that runs inside them is `rowlock.worker.processes.child`.
+Children are spawned, never forked, and reused. A start takes a second or more, while the child imports the program.
+So a job takes the first child that becomes available, whether it was starting or busy; and one spare child is started
+in advance, with the tasks imported. Children other than the spare end after a minute without a job. The program that
+runs inside them is `rowlock.worker.processes.child`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ENDS: dict[str, Callable[..., AttemptEnd]] = {kind.__name__: kind for kind in ge
 class Children:
     """A pool of up to `size` child processes. With `spare`, one is kept ready after `prepare` or the first job."""
 
-    IDLE_SECONDS = 60.0  # after which a child that is not the spare ends
-    SPARE_SECONDS = 0.5  # without an idle child, after which a spare is started: not beside a job that ends sooner
-    IMPORT_SECONDS = 20.0  # that the spare may take to import the tasks
-    STARTS = max(2, os.cpu_count() or 1)  # children that start at the same time: more would only slow each other down
+    IDLE_SECONDS = 60.0  # after this idle time a child other than the spare ends
+    SPARE_SECONDS = 0.5  # start a spare after this time without an idle child: a short job frees its child sooner
+    IMPORT_SECONDS = 20.0  # for the spare to import the tasks
+    STARTS = max(2, os.cpu_count() or 1)  # concurrent starts; more would only slow each other down
 
     def __init__(self, app: Client, size: int, keeper: Keeper | None = None, *, spare: bool = False) -> None:
         self._app, self._room, self._keeper = app, asyncio.Semaphore(size), keeper
@@ -48,7 +48,7 @@ class Children:
         self._all: set[Child] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._retiring: set[asyncio.Task[None]] = set()
-        self._idle: list[Child] = []  # the one that became idle last is used first
+        self._idle: list[Child] = []  # used last in, first out
         self._waiting: deque[asyncio.Future[Child]] = deque()
         self._places: dict[str, list[tuple[str, str]]] = {}
         self._ending_idle: asyncio.TimerHandle | None = None
@@ -56,14 +56,14 @@ class Children:
         self._closed = False
 
     def prepare(self, tasks: Iterable[Task[..., Any, Any]]) -> None:
-        """Start the spare, before the first of these tasks has a job."""
+        """Start the spare before any of these tasks has a job."""
         found = {task.name: where for task in tasks if (where := places(task))}
         if found:
             self._places.update(found)
             self._start_spare()
 
     async def run(self, attempt: LiveAttempt, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
-        """Run an attempt in a child. None when its own transaction has settled it."""
+        """Run an attempt in a child. None if its own transaction has settled it."""
         try:
             return await self.run_or_raise(attempt, task, report)
         except NotImportable as error:
@@ -72,17 +72,17 @@ class Children:
         except NotStarted as error:
             return Failed("CHILD_DIED", str(error))
         except ChildDied as death:
-            return death.asked_for(attempt.job) or Failed("CHILD_DIED", str(death))
+            return death.release(attempt.job) or Failed("CHILD_DIED", str(death))
 
     async def run_or_raise(self, attempt: LiveAttempt, task: Task[..., Any, Any], report: Report) -> AttemptEnd | None:
-        """Like `run`, but a child that dies, does not start or cannot find the task is an exception."""
+        """Like `run`, but raises if the child dies, does not start or cannot find the task."""
         job, name = attempt.job, f"rowlock.task.{task.name}"
         if task.name not in self._places:
             self._places[task.name] = places(task)
         if not (where := self._places[task.name]):
             raise NotImportable("neither it nor its app is a global of any module")
         levels = {logger: logging.getLogger(logger).getEffectiveLevel() for logger in ("", name)}
-        # The timeout is enforced here: a child that hangs cannot do it.
+        # The timeout is enforced in this process, because a child that hangs could not enforce it.
         fields = list(job._replace(timeout_seconds=None))
         message = [fields, task.name, where, levels]
         keep = self._keeper(job) if self._keeper is not None else None
@@ -115,7 +115,7 @@ class Children:
         )
 
     async def _ask(self, message: list[Any], timeout: float | None, output: Output, report: Report) -> list[Any]:
-        """Send a message to a child; returns its answer, or the answer in place of a child that had to be killed."""
+        """Send a message to a child. Returns its answer, or a substitute if the child had to be killed."""
         while True:
             child = await self._take()
             used = child.used
@@ -132,7 +132,7 @@ class Children:
                     case ChildDied() if stopped:
                         return ["end", Released.__name__, [random.random(), "shutdown", "stopped"]]
                     case ChildDied() if used and not error.began:
-                        continue  # the child died before it received the job: use another child
+                        continue  # the child had died before it received the job: use another child
                 raise
             if child.spent is None:
                 self._free(child)
@@ -141,7 +141,7 @@ class Children:
             return answer
 
     def _retire(self, child: Child) -> None:
-        """Close a child that must run no other job, in the background: the answer of its last job does not wait."""
+        """Close a child that must not run another job. In the background, so that its last answer isn't delayed."""
         self._all.discard(child)
         closing = asyncio.create_task(child.close())
         self._retiring.add(closing)
@@ -149,7 +149,7 @@ class Children:
         self._want_spare()
 
     async def _take(self) -> Child:
-        """An idle child, or the first that becomes idle or has started."""
+        """An idle child, or else the first that becomes idle or has started."""
         while self._idle:
             child = self._idle.pop()
             if child.alive:
@@ -164,7 +164,7 @@ class Children:
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                self._free(waiting.result())  # it was given a child in the same turn of the event loop
+                self._free(waiting.result())  # a child was assigned in the same turn of the event loop
             raise
 
     def _want_spare(self) -> None:
@@ -176,7 +176,7 @@ class Children:
         self._start_more(spares=1 if self._spare else 0)
 
     def _start_more(self, *, spares: int = 0) -> None:
-        """Start children for the jobs that wait for one, and spares."""
+        """Start children for waiting jobs, plus spares."""
         needed = len(self._waiting) + spares - len(self._idle)
         while len(self._starting) < min(needed, self.STARTS) and len(self._all) < self._size and not self._closed:
             app = self._app
@@ -190,7 +190,7 @@ class Children:
     async def _start(self, child: Child) -> None:
         try:
             await child.start()
-        except Exception as error:  # one job is given the error, so that no job waits for ever
+        except Exception as error:  # raised in one waiting job, so that no job waits for ever
             await self._end(child)
             if (waiting := self._next_waiting()) is not None:
                 waiting.set_exception(error)
@@ -199,14 +199,15 @@ class Children:
             try:
                 async with asyncio.timeout(self.IMPORT_SECONDS):
                     await child.run(["import", self._places], Output(log.name, {}), lambda *_: None)
-            except (TimeoutError, ChildDied) as error:  # the next job gets a new child, in which this counts against it
-                log.debug("a spare process could not import the tasks: %r", error)  # not again before there is a job
+            except (TimeoutError, ChildDied) as error:
+                # Start no further spare. The next job gets a new child, and if that dies the job is to blame.
+                log.debug("a spare process could not import the tasks: %r", error)
                 await self._end(child)
                 return
         self._free(child)
 
     def _free(self, child: Child) -> None:
-        """Give a child to the job that has waited longest, else let it be idle."""
+        """Give a child to the job that has waited longest, or let it idle if no job waits."""
         if (waiting := self._next_waiting()) is not None:
             waiting.set_result(child)
             return
@@ -231,7 +232,6 @@ class Children:
             self._ending_idle = asyncio.get_running_loop().call_later(left, self._end_idle)
 
     async def _end(self, child: Child) -> None:
-        """Kill a child and wait until it is gone, also if the caller is cancelled meanwhile: until then its slot is
-        taken."""
+        """Kill a child and wait until it is gone, even if the caller is cancelled: until then it takes up room."""
         self._all.discard(child)
         await to_the_end(child.stop())

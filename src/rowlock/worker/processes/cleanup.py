@@ -1,7 +1,7 @@
-"""Undo what a job changed in its child process, so that it does not harm the next job there.
+"""Undoes a job's changes to its child process, so that they cannot harm the next job there.
 
-Timers, signal handlers, umask and working folder are restored. A process with a closed stdout or a running thread is
-replaced. Globals, environment variables and daemon threads stay: a process uses them to keep what later jobs reuse.
+Timers, signal handlers, umask and working folder are restored. A process with a closed stdout or a leftover thread is
+replaced. Globals, environment variables and daemon threads stay, because programs use them for caches and clients.
 """
 
 from __future__ import annotations
@@ -21,28 +21,27 @@ TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
 class Leftovers:
-    """The state of this process before its first job, and the way back to it."""
+    """Restores this process after each job to its state before the first one."""
 
     def __init__(self, folder: str, watch_parent: Callable[[], None]) -> None:
         self._folder, self._watch_parent = folder, watch_parent
         self._mask = os.umask(0o077)
         os.umask(self._mask)
         handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
-        # None: a handler that C code has set.
+        # getsignal returns None for a handler that C code has set.
         self._signals = {number: handler for number, handler in handlers.items() if handler is not None}
         self._streams = [_file(number) for number in (1, 2)]
         self.before_job()
 
     def before_job(self) -> None:
-        """Note the threads that exist now, such as those of imported modules and lifespans: the job has not started
-        them."""
+        """Remember the threads that modules and lifespans have started: they aren't the job's."""
         self._threads = set(threading.enumerate())
 
     def after_job(self) -> str | None:
-        """Restore the process. Returns what the job left that cannot be undone, or None."""
+        """Restore the process. Returns a description of what cannot be undone, or None."""
         for timer in TIMERS:
             signal.setitimer(timer, 0)
-        self._put_back([number for number, handler in self._signals.items() if signal.getsignal(number) is not handler])
+        self._restore([number for number, handler in self._signals.items() if signal.getsignal(number) is not handler])
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.umask(self._mask)
         with suppress(OSError):  # it may have been removed
@@ -53,15 +52,14 @@ class Leftovers:
             return f"a running thread ({threads[0].name})"
         return None
 
-    def _put_back(self, numbers: list[signal.Signals]) -> None:
+    def _restore(self, numbers: list[signal.Signals]) -> None:
         for number in numbers:
             signal.signal(number, self._signals[number])
         if signal.SIGHUP in numbers:
             self._watch_parent()
 
     def _left_threads(self) -> list[threading.Thread]:
-        """Threads that the job has started and not joined. Idle threads of an executor do not count: they are
-        reused."""
+        """Threads that the job has started and not joined, except the idle threads of executors, which are reused."""
         deadline = time.monotonic() + THREAD_SECONDS
         left = []
         for thread in set(threading.enumerate()) - self._threads:
@@ -80,4 +78,4 @@ def _file(descriptor: int) -> tuple[int, int] | None:
 
 
 def _closed(stream: Any) -> bool:
-    return bool(getattr(stream, "closed", True))  # a job may have assigned any object, or None
+    return bool(getattr(stream, "closed", True))  # a job may have replaced the stream by any object, or None

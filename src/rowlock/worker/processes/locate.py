@@ -1,4 +1,4 @@
-"""How a child process finds a task: it imports the module and reads the global that hold it in the parent."""
+"""How a child process finds a task: it imports the module that holds the task in the parent, and reads the global."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NotImportable(Exception):
 
 
 def places(task: Task[..., Any, Any]) -> list[tuple[str, str]]:
-    """(module, attribute) where a child may find the task or the app that has it; empty when there is no such place."""
+    """(module, attribute) pairs where a child may find the task or its app; empty if there are none."""
     is_class = isinstance(task.arguments, RawArguments)
     owner: Any = registry._registry[task.name][0] if is_class else task.function
     module, path = owner.__module__, owner.__qualname__
@@ -40,12 +40,12 @@ def places(task: Task[..., Any, Any]) -> list[tuple[str, str]]:
 
 
 def find(name: str, where: list[list[str]]) -> Task[..., Any, Any]:
-    """The task, from the first place that has it. Names come from the parent's code, never from a job's row."""
+    """The task, from the first place that has it. The places come from the parent's code, never from a job's row."""
     problems = []
     for module, attribute in where:
         try:
             value = operator.attrgetter(attribute)(importlib.import_module(module))
-        except BaseException as error:  # a module may raise anything when imported; this process goes on
+        except BaseException as error:  # an import may raise anything, and this process must survive it
             problems.append(f"{module}.{attribute}: {kind(error)}: {said(error)}")
             continue
         if isinstance(value, Task) and value.name == name:
@@ -54,4 +54,4 @@ def find(name: str, where: list[list[str]]) -> Task[..., Any, Any]:
             if (task := value.registry.all().get(name)) is not None:
                 return task
             problems.append(f"{module}.{attribute} has no such task after its module was imported")
-    raise NotImportable(clean("; ".join(problems) or "its module has another task under that name", 1000))
+    raise NotImportable(clean("; ".join(problems) or "another task has this name in the child process", 1000))

@@ -1,7 +1,7 @@
 """One spawned child process and the thread that talks to it.
 
-The thread starts the process, exchanges messages with it and logs what it prints, so that the event loop waits for none
-of this. A child that must stop is killed with everything that it has started.
+The thread starts the process, exchanges messages with it and logs its output, so that none of this blocks the event
+loop. A child that must stop is killed together with all processes that it has started.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ LINES_PER_SECOND = 1000
 LAST_LINES = 20
 T = TypeVar("T")
 log = logging.getLogger("rowlock.worker")
-MAX_SIGTERMS = 20  # of one job in a row; after these, a SIGTERM counts like any other death of its process
+MAX_SIGTERMS = 20  # in a row, for one job; a further SIGTERM counts like any other death of its process
 
 
 class Output:
-    """What a child prints and logs, as lines of the worker's log. Of more than 1,000 lines a second, the first 1,000
-    and the last 20 are written. `keep` gets the lines that are kept with the job."""
+    """Writes a child's output and log records to the worker's log. If there are more than 1,000 lines in a second, the
+    first 1,000 and the last 20 are written. `keep` gets the lines of `ctx.log`."""
 
     def __init__(self, logger: str, extra: Mapping[str, Any], keep: Callable[[str, str], None] | None = None) -> None:
         self._log, self._extra = logging.getLogger(logger), dict(extra)
@@ -53,9 +53,9 @@ class Output:
         self._last: deque[tuple[int, str]] = deque(maxlen=LAST_LINES)
 
     def feed(self, data: bytes) -> None:
-        """Log the whole lines among these bytes from the pipe, and keep the unfinished one."""
+        """Log the complete lines in this data from the pipe, and buffer the incomplete one."""
         *lines, rest = (self._rest + data).split(b"\n")
-        self._rest = rest[: LINE_LIMIT * 4]  # of an unfinished line keep only what will be logged
+        self._rest = rest[: LINE_LIMIT * 4]  # the rest of the line would be cut off anyway
         for line in lines:
             self._line(logging.INFO, line.decode("utf-8", "backslashreplace"))
 
@@ -67,14 +67,13 @@ class Output:
                 self._line(level, prefix + line)
 
     def end(self) -> None:
-        """The job has ended: log the unfinished line and the last lines."""
+        """The job has ended: log the incomplete line and the last lines."""
         if self._rest:
             self.feed(b"\n")
         self._show_last()
 
     def refresh(self) -> None:
-        """At the beginning of each second, log what was held back and count anew. Must be called at least once a
-        second."""
+        """In a new second, log the lines held back and reset the count. Must be called at least once a second."""
         second = int(time.monotonic())
         if second != self._second:
             self._show_last()
@@ -108,7 +107,7 @@ class NotStarted(Exception):
 
 
 class ChildDied(Exception):
-    """A child process ended without an answer."""
+    """A child process ended without answering."""
 
     def __init__(self, code: int | None, began: bool = False) -> None:
         self.code, self.began = code, began
@@ -116,35 +115,35 @@ class ChildDied(Exception):
             number = -code
             name = signal.Signals(number).name if number in signal.valid_signals() else "unknown"
             super().__init__(f"killed by signal {number} ({name})")
-            self.told = f"was {self}"
+            self.predicate = f"was {self}"
         else:
             super().__init__(f"exit code {code}")
-            self.told = f"ended with {self}"
+            self.predicate = f"ended with {self}"
 
-    def asked_for(self, job: Claimed) -> Released | None:
-        """A release, if the child was ended by a SIGTERM that this worker did not send: systemd, for one, sends SIGTERM
-        to every process of a service that it stops."""
+    def release(self, job: Claimed) -> Released | None:
+        """A release, if the child was ended by a SIGTERM that this worker did not send. For example, when systemd stops
+        a service it sends SIGTERM to each of its processes."""
         if self.code == -signal.SIGTERM and job.sigterms_in_row < MAX_SIGTERMS:
-            return Released(random.random(), "its process was told to stop (SIGTERM)", "sigterm")
+            return Released(random.random(), "its process received SIGTERM", "sigterm")
         return None
 
 
 class Child:
     KILL_SECONDS = 5.0  # between SIGTERM and SIGKILL
-    START_SECONDS = 60.0  # until a child is ready: it imports the program
+    START_SECONDS = 60.0  # for a child to start and import the program
     CLOSE_SECONDS = 2.0  # for an idle child to close its lifespans
 
     def __init__(self, settings: str) -> None:
         self._settings = settings
         self._inbox: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self.process: SpawnProcess | None = None
-        self.stopped = False  # this worker stopped it, so its death says nothing about its job
-        self.used = False  # it has answered a message: if it is dead when a job is sent, the job has not killed it
-        self.idle_since = 0.0  # a moment of `time.monotonic`
-        self.spent: str | None = None  # what the last job left in the process; if set, it runs no other job
+        self.stopped = False  # this worker stopped it, so its job isn't to blame for its death
+        self.used = False  # it has answered a message, so if it is dead when a job is sent, that job isn't to blame
+        self.idle_since = 0.0  # `time.monotonic()`
+        self.spent: str | None = None  # what the last job left behind; if set, the process gets no more jobs
         self._ending: asyncio.Task[None] | None = None
-        # The thread outlives the process: the kernel sends the parent-death signal when the thread that started the
-        # process ends.
+        # The thread must outlive the process: the kernel sends the parent-death signal as soon as the thread that
+        # started the process ends.
         threading.Thread(target=self._work, name="rowlock-child", daemon=True).start()
 
     @property
@@ -157,11 +156,11 @@ class Child:
         await self._ask(self._start)
 
     async def run(self, message: list[Any], output: Output, report: Report) -> list[Any]:
-        """Send it a job and return its answer."""
+        """Send a job to the process and return its answer."""
         return await self._ask(partial(self._converse, message, output, report))
 
     def stop(self) -> asyncio.Task[None]:
-        """Send SIGTERM to the process and everything it has started, and SIGKILL after KILL_SECONDS to what is left."""
+        """Send SIGTERM to the process and all that it started, and SIGKILL after KILL_SECONDS to those still alive."""
         if self._ending is None:
             self.stopped = True
             self._signal(signal.SIGTERM)
@@ -175,7 +174,7 @@ class Child:
         self._inbox.put(None)
 
     async def close(self) -> None:
-        """Let an idle process close what it has opened, and end it."""
+        """Let an idle process close its lifespans, then end it."""
         output = Output(log.name, {})
         with suppress(TimeoutError, ChildDied):
             async with asyncio.timeout(self.CLOSE_SECONDS):
@@ -183,14 +182,14 @@ class Child:
         await self.stop()
 
     def _signal(self, number: int) -> None:
-        """Send a signal to the process and to everything that it has started."""
-        process = self.process  # the thread may set it to None meanwhile
+        """Send a signal to the process and to all that it started."""
+        process = self.process  # a copy, because the thread may set it to None
         if process is None or process.pid is None:
             return
         try:
             os.killpg(process.pid, number)
         except ProcessLookupError:
-            if process.exitcode is None:  # it has no group of its own yet
+            if process.exitcode is None:  # it has not created its process group yet
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, number)
         except PermissionError:
@@ -215,7 +214,7 @@ class Child:
         if process is not None:
             self._control.close()
             self._output.close()
-            with suppress(ValueError):  # not even SIGKILL has ended it
+            with suppress(ValueError):  # it has survived SIGKILL
                 process.close()
 
     def _start(self) -> None:
@@ -228,7 +227,7 @@ class Child:
                 args = (control, output, os.getpid(), os.getcwd(), self._settings)
                 process = context.Process(target=main, args=args, name="rowlock-child", daemon=True)
                 resource_tracker.ensure_running()
-                # Inherited: Ctrl-C must not hit a child before it can ignore it.
+                # The child inherits this mask: Ctrl-C must not kill it before it ignores SIGINT.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                 process.start()
         except Exception as error:
@@ -242,7 +241,7 @@ class Child:
         if self._receive() != ["ready"]:
             process.join(1.0)
             death = ChildDied(process.exitcode)
-            if death.code == -signal.SIGTERM:  # by a service manager that stops all processes: its job is given back
+            if death.code == -signal.SIGTERM:  # the service is being stopped: the job will be released
                 raise death
             raise NotStarted(f"a process ended while it started: {death}")
 
@@ -254,10 +253,10 @@ class Child:
             return None
 
     def _converse(self, message: list[Any], output: Output, report: Report) -> list[Any]:
-        """Send a message and handle output, logs and progress until its answer comes."""
+        """Send a message and handle output, logs and progress until the answer comes."""
         assert self.process is not None
         began = False
-        between = Output(log.name, {"child": self.process.pid})  # output of threads and programs that earlier jobs left
+        between = Output(log.name, {"child": self.process.pid})  # for output of what earlier jobs left running
         self._drain(between)
         between.end()
         try:
@@ -269,7 +268,7 @@ class Child:
             self._drain(output)
             output.refresh()
             if self._control not in ready:
-                # A process that the job has forked may keep all pipes open, so ask the kernel whether the child lives.
+                # A fork of the child may keep the pipes open after its death, so ask the kernel whether it is alive.
                 if self.process.exitcode is not None:
                     raise self._died(output, began)
                 if self.process.sentinel in ready:
@@ -296,7 +295,7 @@ class Child:
                     return answer
 
     def _drain(self, output: Output) -> None:
-        """Read what was printed, at most 1 MiB: messages of the child must not wait behind a flood of output."""
+        """Read printed output, at most 1 MiB at once: a flood of it must not delay the child's messages."""
         if self._output not in self._streams:
             return
         for _ in range(16):
@@ -313,7 +312,7 @@ class Child:
         assert self.process is not None
         self.process.join(1.0)
         if not self.stopped:
-            self._signal(signal.SIGKILL)  # processes that it started, or itself if it closed its pipe and lives
+            self._signal(signal.SIGKILL)  # for processes that it started, or for itself if it only closed its pipe
             self.process.join(5.0)
         self._drain(output)
         output.end()
@@ -329,7 +328,7 @@ class Child:
 
 
 def group_lives(number: int) -> bool:
-    """Whether a process group has living members. Zombies do not count: where process 1 isn't an init, they stay."""
+    """Whether a process group has live members. Zombies don't count: if process 1 isn't an init, they stay for ever."""
     try:
         os.killpg(number, 0)
         processes = [entry for entry in os.listdir("/proc") if entry.isdigit()]
@@ -339,7 +338,7 @@ def group_lives(number: int) -> bool:
         return True
     for process in processes:
         with suppress(OSError):
-            # pid (name) state parent group …, where a name may have spaces and brackets
+            # pid (name) state parent group …; the name may contain spaces and brackets
             state, _, group = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:3]
             if int(group) == number and state not in "ZX":
                 return True

@@ -1,8 +1,8 @@
-"""Heartbeats, in a thread and on a connection of their own, so that a handler that blocks the event loop keeps its job.
+"""Heartbeats run in their own thread with their own connections, so a handler that blocks the event loop keeps its job.
 
-The heartbeat thread also stops handlers in time. If it could not reach the database, leases run out, and another worker
-may claim their jobs; the handlers are stopped one beat before that. Time is CLOCK_BOOTTIME, which also counts while the
-machine sleeps.
+The heartbeat thread also stops handlers in time. While it cannot reach the database, leases run out and other workers
+may claim the jobs, so it stops the handlers one heartbeat before that. Time is CLOCK_BOOTTIME, which goes on while the
+machine is suspended.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from rowlock.worker.registration import Registration, resident_bytes
 
 log = logging.getLogger("rowlock.worker")
 
-WARN_SECONDS = 1.0  # that the worker's event loop has not turned
-BLOCKED_SECONDS = 10.0  # an event loop that has not turned for this long is taken for dead
-LOCKED_ROWS = 3  # row locks that are waited for side by side; each takes one of the heart's four connections
-WATCH_SECONDS = 0.2  # between checks of leases that run out and of the event loop
-TICK_SECONDS = 0.25  # between two looks at the time in the event loop
+WARN_SECONDS = 1.0  # warn if the worker's event loop has been blocked for this long
+BLOCKED_SECONDS = 10.0  # an event loop that has been blocked for this long counts as dead
+LOCKED_ROWS = 3  # row locks to wait for concurrently; each wait takes one of the heart's four connections
+WATCH_SECONDS = 0.2  # between checks of the leases and of the event loop
+TICK_SECONDS = 0.25  # interval of the timer that measures the event loop's lag
 WINDOW_SECONDS = 15.0  # the longest lag is remembered for one to two windows
 
 
 class Heart:
-    """Renews the leases of one worker. Has an attempt stopped if its lease is lost or may be, or its job was
+    """Renews the leases of one worker. Stops an attempt if its lease is lost or may soon be, or if its job was
     cancelled."""
 
     def __init__(
@@ -57,24 +57,24 @@ class Heart:
         self._beat_seconds = registration.settings.heartbeat_seconds
         self._lease = registration.settings.lease_seconds
         self._outage, self._claimer, self._on_stop = outage, claimer, on_stop
-        self.in_touch_since = boottime()  # since when every beat has reached the database
+        self.in_touch_since = boottime()  # every beat since then has reached the database
         self._loop = asyncio.get_running_loop()
         self._stop = threading.Event()
-        self._over = asyncio.Event()  # ends the sleep of the heartbeat thread
-        self._waiting: dict[str, asyncio.Future[None]] = {}
-        self._in_line = asyncio.Semaphore(LOCKED_ROWS)
-        self._standing: set[str] = set()  # jobs whose row lock a statement of ours is waiting for
+        self._stop_wakeup = asyncio.Event()  # ends the sleep of the heartbeat thread
+        self._waiting: dict[str, asyncio.Future[None]] = {}  # by job id, for jobs whose row is locked
+        self._lock_waits = asyncio.Semaphore(LOCKED_ROWS)
+        self._awaiting_row_lock: set[str] = set()  # jobs whose row lock one of our statements is waiting for
         self._beat_at = time.monotonic()
         self.lag = LoopLag(self._loop)
         self.beats = 0
         self._thread = threading.Thread(target=self._run, name="rowlock-heart", daemon=True)
 
     def start(self) -> None:
-        self._own_loop = asyncio.new_event_loop()  # here, so that a worker which cannot have one does not start
+        self._own_loop = asyncio.new_event_loop()  # here, so that the worker's start fails if this does
         self.lag.tick()
         self._thread.start()
 
-    # --- what metrics and probes read, in their own thread
+    # --- read by metrics and probes, from another thread
 
     def samples(self) -> Samples:
         busy, size = min(self._slots.occupied, self._slots.size), self._slots.size
@@ -89,10 +89,10 @@ class Heart:
         if (lag := self.lag.blocked_for) > BLOCKED_SECONDS:
             return f"the event loop has not turned for {lag:.0f} s"
         ended = self._thread.ident is not None and not self._thread.is_alive()
-        return "the thread of the heartbeats has ended" if ended else None
+        return "the heartbeat thread has died" if ended else None
 
     def ready(self) -> str | None:
-        """Why the worker takes no jobs; None if it does."""
+        """Why the worker claims no jobs; None if it does."""
         if self._slots.closed:
             return "stopping"
         if self._thread.ident is None:
@@ -104,36 +104,36 @@ class Heart:
     # --- the end
 
     async def stop(self) -> None:
-        """Send no more heartbeats; leases that are still held run out."""
+        """Send no more heartbeats. Leases that are still held run out."""
         self._stop.set()
         self.lag.timer.cancel()
         with contextlib.suppress(RuntimeError):  # its loop has ended already
-            self._own_loop.call_soon_threadsafe(self._over.set)
+            self._own_loop.call_soon_threadsafe(self._stop_wakeup.set)
         await asyncio.to_thread(self._thread.join, 10)
 
-    def _tell(self, what: Callable[[list[LiveAttempt]], None], attempts: list[LiveAttempt]) -> None:
-        """Call a method of `Stopping` in the worker's own thread."""
+    def _call_in_worker(self, function: Callable[[list[LiveAttempt]], None], attempts: list[LiveAttempt]) -> None:
+        """Call a method of `Stopping` in the worker's main thread."""
         if attempts and not self._stop.is_set():
-            self._loop.call_soon_threadsafe(what, attempts)
+            self._loop.call_soon_threadsafe(function, attempts)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._own_loop) as runner:
-            runner.run(self._live())
+            runner.run(self._main())
 
-    async def _live(self) -> None:
+    async def _main(self) -> None:
         beats = self._own_loop.create_task(self._beat_until_stopped())
         await self._watch_until_stopped()
         beats.cancel()
         await asyncio.gather(beats, *self._waiting.values(), return_exceptions=True)
 
     async def _watch_until_stopped(self) -> None:
-        """Stop attempts whose lease was not renewed, and watch the worker's event loop. Not in the loop of the beats,
-        which may hang with the network."""
+        """Stop attempts whose lease was not renewed, and watch the worker's event loop. Separate from the beats, which
+        hang when the network does."""
         warned = False
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(WATCH_SECONDS, self._beat_seconds / 4)):
-                    await self._over.wait()
+                    await self._stop_wakeup.wait()
             self._stop_unrenewed()
             warned = self._watch_loop(warned)
 
@@ -149,7 +149,7 @@ class Heart:
                         await self._beat(store)
                     self.in_touch_since = min(self.in_touch_since, boottime())
                     next_beat = max(next_beat + self._beat_seconds, time.monotonic())
-                except Exception as error:  # of any kind: without heartbeats this worker would lose every job
+                except Exception as error:  # any kind: without heartbeats this worker would lose all its jobs
                     self._report(error)
                     self.in_touch_since = math.inf
                     next_beat = time.monotonic() + random.uniform(0.2, 1.0) * min(1.0, self._beat_seconds / 4)
@@ -161,7 +161,7 @@ class Heart:
 
     def _report(self, error: Exception) -> None:
         if isinstance(error, TimeoutError):
-            self._outage.failed("heart", StoreUnavailable(f"no beat in {self._beat_seconds:g} s"))
+            self._outage.failed("heart", StoreUnavailable(f"no answer to a heartbeat in {self._beat_seconds:g} s"))
         elif isinstance(error, (StoreUnavailable, StorageFull)):
             self._outage.failed("heart", error)
         else:
@@ -169,14 +169,14 @@ class Heart:
             log.log(level, "heartbeat failed, trying again: %r", error)
 
     async def _open(self) -> Store:
-        # One try only: the next beat is the repeat.
+        # Connect once only: the next beat tries again.
         options = self._app.store_options(
             connections=LOCKED_ROWS + 1, name="rowlock-heart", command_timeout=self._beat_seconds, repeats=1
         )
         return await open_store(self._app.database, options)
 
     async def _beat(self, store: Store) -> None:
-        """One beat: renew the leases that are older than a beat, then ask about all of them."""
+        """One heartbeat: renew the leases that were not renewed for one interval, then check all of them."""
         sent = boottime()
         held = [attempt for attempt in self._held_now() if not attempt.unrenewed]
         due = [attempt for attempt in held if sent - attempt.renewed >= self._beat_seconds * 0.9]
@@ -187,12 +187,12 @@ class Heart:
             if attempt.job.id in renewed:
                 attempt.renewed = sent
         if held:
-            still = await store.run(leases.held(_keys(held)))  # by job id, with whether a cancel is requested
+            still = await store.run(leases.held(_keys(held)))  # job id -> whether a cancel is requested
             gone = [attempt for attempt in held if attempt.job.id not in still and not attempt.ended]
-            # The handler's own transaction may have settled the job, a moment before the attempt ends.
+            # Not lost if the handler's own transaction has just settled the job and the attempt is about to end.
             lost = [one for one in gone if not await store.run(leases.settled_by(one.job.id, one.token))]
-            self._tell(self._stopping.lost, lost)
-            self._tell(self._stopping.cancelled, [attempt for attempt in held if still.get(attempt.job.id)])
+            self._call_in_worker(self._stopping.lost, lost)
+            self._call_in_worker(self._stopping.cancelled, [attempt for attempt in held if still.get(attempt.job.id)])
             for attempt in due:
                 if attempt.job.id in still and attempt.job.id not in renewed:
                     self._row_is_locked(store, attempt, sent)
@@ -200,29 +200,30 @@ class Heart:
         if seen.stop is not None:
             self._loop.call_soon_threadsafe(self._on_stop, seen.stop)
         if not seen.there:
-            # The row was removed: this worker was out of touch for so long that it was believed dead.
+            # Another worker removed our row because we were out of touch for so long that we looked dead.
             await self._registration.write(store)
             self._loop.call_soon_threadsafe(self._claimer.forgotten)
         self._beat_at = time.monotonic()
         self.beats += 1
 
     def _row_is_locked(self, store: Store, attempt: LiveAttempt, sent: float) -> None:
-        """The beat skipped this row because it is locked: wait for the lock while the next beats go on."""
+        """The beat skipped this row because it is locked: wait for the lock in the background, beside further beats."""
         job_id = attempt.job.id
         if job_id not in self._waiting:
             self._waiting[job_id] = asyncio.ensure_future(self._wait_for_row(store, attempt))
-        if job_id in self._standing or len(self._waiting) <= LOCKED_ROWS:
-            attempt.renewed = sent  # a sweeper skips locked rows, and ours is the next lock: it need not be stopped
+        if job_id in self._awaiting_row_lock or len(self._waiting) <= LOCKED_ROWS:
+            # The lease is safe, so the attempt may go on: sweepers skip locked rows, and we get the lock next.
+            attempt.renewed = sent
 
     async def _wait_for_row(self, store: Store, attempt: LiveAttempt) -> None:
-        """Wait in line for the lock of a job's row: when it is released, the lease may have run out, and a sweeper must
-        not come first."""
+        """Queue for the lock of a job's row. When the row is unlocked its lease may have run out, so this renewal must
+        get the lock before a sweeper does."""
         job_id = attempt.job.id
         try:
             while self._slots.holds(attempt):
-                async with self._in_line:
+                async with self._lock_waits:
                     sent = boottime()
-                    self._standing.add(job_id)
+                    self._awaiting_row_lock.add(job_id)
                     try:
                         if await store.run(leases.beat_waiting(job_id, attempt.token, self._lease)):
                             attempt.renewed = sent
@@ -230,30 +231,31 @@ class Heart:
                     except RowlockError:
                         pass  # a lock timeout: wait for the lock again
                     finally:
-                        self._standing.discard(job_id)
-                # Pause: with a short lock_timeout, or without a database, the statement fails at once.
+                        self._awaiting_row_lock.discard(job_id)
+                # Pause before the next try: with a short lock_timeout or a dead database, each fails at once.
                 await asyncio.sleep(max(0.0, sent + min(1.0, self._beat_seconds / 4) - boottime()))
         finally:
             self._waiting.pop(job_id, None)
 
     def _held_now(self) -> list[LiveAttempt]:
-        return list(self._slots.held.copy().values())  # dict.copy is atomic; the worker's thread changes it
+        return list(self._slots.held.copy().values())  # dict.copy is atomic, and the main thread changes `held`
 
     def _stop_unrenewed(self) -> None:
-        """Stop attempts whose lease was not renewed for so long that it may soon be another worker's."""
+        """Stop attempts whose lease was not renewed for so long that another worker may soon own it."""
         limit = boottime() - (self._lease - self._beat_seconds)
         unsure = [attempt for attempt in self._held_now() if attempt.renewed < limit and not attempt.unrenewed]
         for attempt in unsure:
             attempt.unrenewed = True
-        self._tell(self._stopping.unrenewed, unsure)
+        self._call_in_worker(self._stopping.unrenewed, unsure)
 
     def _watch_loop(self, warned: bool) -> bool:
-        """Warn once, with the names of the running tasks, when a handler blocks the event loop."""
-        still = self.lag.blocked_for
-        if still > WARN_SECONDS and not warned:
+        """Warn once per blockage, with the names of the running tasks, when a handler blocks the event loop."""
+        blocked = self.lag.blocked_for
+        if blocked > WARN_SECONDS and not warned:
             tasks = ", ".join(sorted({attempt.job.task for attempt in self._held_now() if attempt.task})) or "none"
-            log.warning("the event loop has not turned for %.1f s; an async handler blocks it: %s", still, tasks)
-        return still > WARN_SECONDS
+            text = "the event loop has not turned for %.1f s; an async handler blocks it. Running tasks: %s"
+            log.warning(text, blocked, tasks)
+        return blocked > WARN_SECONDS
 
 
 def _keys(attempts: list[LiveAttempt]) -> list[tuple[str, str]]:
@@ -261,16 +263,16 @@ def _keys(attempts: list[LiveAttempt]) -> list[tuple[str, str]]:
 
 
 class LoopLag:
-    """How late an event loop runs its timers, seen by a timer that starts itself again. Other threads read it, also
-    while a handler blocks the loop."""
+    """Measures with a repeating timer how late an event loop runs its timers. Other threads read it, even while a
+    handler blocks the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._ticked = self._window = time.monotonic()
-        self._longest = self._longest_before = 0.0  # lags in this window and in the one before
+        self._longest = self._longest_before = 0.0  # in this window and in the one before
 
     def tick(self) -> None:
-        """Note how late this timer is, and start it again. Called in the loop's own thread, first to begin."""
+        """Record how late the timer is, and restart it. The first call starts it, in the loop's own thread."""
         now = time.monotonic()
         late, self._ticked = self.blocked_for, now
         if now - self._window > WINDOW_SECONDS:
@@ -280,10 +282,10 @@ class LoopLag:
 
     @property
     def blocked_for(self) -> float:
-        """Seconds for which the loop has not turned, beyond what is usual."""
+        """Seconds by which the timer is overdue."""
         return max(0.0, time.monotonic() - self._ticked - TICK_SECONDS)
 
     @property
     def longest(self) -> float:
-        """The longest lag of the last seconds, the one that is under way included."""
+        """The longest recent lag, including the current one."""
         return max(self._longest, self._longest_before, self.blocked_for)

@@ -1,7 +1,7 @@
-"""Removes files of results that no job names any more: files go when their jobs go, never before.
+"""Removes result files that no job names any more: files go after their jobs, never before.
 
-Retention may drop a whole day of jobs in one statement, without reading their ids. So this starts at the files: in each
-round it takes some jobs that have files, and asks the database which of them there are and which file each names.
+Retention may drop a whole day of jobs in one statement, without reading their ids. So the cleanup starts at the files:
+each round takes some jobs that have files, and asks the database which of these jobs exist and which file each names.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rowlock.store.read import job_rows
 log = logging.getLogger("rowlock.worker")
 
 ROUND_SECONDS = 600.0
-FOLDERS = 500  # of jobs that one round checks
-YOUNG_SECONDS = 3600.0  # a younger file may be of an attempt that is about to settle
+FOLDERS = 500  # checked in one round; each job has one
+YOUNG_SECONDS = 3600.0  # the attempt of a younger file may not have settled yet
 
 
 class ResultTidy:
@@ -30,23 +30,23 @@ class ResultTidy:
         self._walk: Iterator[str] = iter(())
 
     async def round(self) -> float:
-        """Look at the files of the next jobs; returns the delay before the next round."""
+        """Clean up the files of the next jobs; returns the delay before the next round."""
         await self._remove_abandoned()
         try:
-            # What is published is listed before the database is asked. Attempts are numbered upwards, so that what one
-            # publishes after the answer is not in the list.
+            # List the files first and ask the database second, so that a file published after the answer is not in the
+            # list: each attempt publishes under its own path.
             published = await self._results.run(self._next)
             if published:
                 named = await self._store.run(job_rows.result_files(list(published)))
                 await self._results.run(self._remove_unnamed, published, named)
         except ResultsUnavailable as error:
-            log.warning("old results are not removed now: %s", error)
+            log.warning("could not remove old result files, will try again: %s", error)
             self._walk = iter(())
             return ROUND_SECONDS
         return ROUND_SECONDS if len(published) < FOLDERS else 1.0
 
     async def _remove_abandoned(self) -> None:
-        """Remove the private files of attempts whose lease does not hold any more."""
+        """Remove the unpublished files of attempts that no longer hold their lease."""
         for job_id, attempt, token in await self._results.run(self._results.partial_older_than, self._abandoned):
             held: dict[str, bool] = {}
             if valid_id(job_id) and valid_id(token):
@@ -55,7 +55,7 @@ class ResultTidy:
                 await self._results.run(self._results.discard, job_id, attempt, token)
 
     def _next(self) -> dict[str, list[str]]:
-        """The next jobs, and what their attempts have published."""
+        """The next jobs, each with the files that its attempts have published."""
         found = list(itertools.islice(self._walk, FOLDERS))
         if not found:
             self._walk = self._results.jobs(YOUNG_SECONDS)
@@ -63,8 +63,8 @@ class ResultTidy:
         return {job_id: self._results.published(job_id) for job_id in found}
 
     def _remove_unnamed(self, published: dict[str, list[str]], named: dict[str, tuple[bool, str | None]]) -> None:
-        """Remove what these jobs do not name. A job that is gone names nothing; of one that has ended, only the file of
-        the attempt that succeeded is named; one that has not ended is left alone."""
+        """Remove the published files that their jobs do not name: all files of a deleted job, all but the result of an
+        ended job, and none of a job that has not ended."""
         for job_id, paths in published.items():
             final, uri = named.get(job_id, (True, None))
             if final:

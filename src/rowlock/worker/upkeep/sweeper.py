@@ -1,8 +1,9 @@
-"""The sweeper, in every worker, without a leader: ends leases that ran out, expires, prunes, forgets dead workers.
+"""The sweeper reclaims expired leases, expires jobs, prunes old rows and removes dead workers. Every worker runs one,
+without a leader.
 
-It believes `lease_expires_at` only. After an outage every lease looks expired although its worker lives, so nothing is
-reclaimed before this process has been in touch with the database for a whole lease, nor before the server has been up
-for one; and a jump of the database's clock, or of this machine's, counts as an outage.
+It trusts `lease_expires_at` only. After an outage every lease looks expired although its worker is alive. So leases are
+reclaimed only after this process has been in touch with the database, and the server has been up, for one full lease.
+A jump of the database's clock or of this machine's clock counts as an outage.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from rowlock.worker.loops import Loops
 
 log = logging.getLogger("rowlock.worker")
 
-BATCH = 100  # rows in one transaction of a sweep; after a full one, the next sweep follows at once
+BATCH = 100  # rows in one transaction of a sweep; after a full batch, the next sweep follows at once
 TIDY_SECONDS = 600.0  # between two rounds of retention, and of removing dead workers
-COUNT_SECONDS = 5.0  # between two rounds of summing up what was counted; twice that while there is nothing to sum up
+COUNT_SECONDS = 5.0  # between two rounds of summing up counters; twice that after a round without any
 
 
 class InTouch(Protocol):
-    """Something that talks to the database more often than a lease can run out."""
+    """Something that contacts the database several times per lease."""
 
-    in_touch_since: float  # since when it has reached the database each time
+    in_touch_since: float  # start of the current run of successful contacts
 
 
 class Sweeper:
@@ -55,12 +56,12 @@ class Sweeper:
         self.reclaimed = 0  # leases of other workers that this one ended
         self._in_touch_since = boottime()
         self._drift = time.time() - boottime()
-        self._ahead: tuple[float, float] | None = None  # the database's clock is ahead of boottime by between these
+        self._ahead: tuple[float, float] | None = None  # bounds of: database clock minus boottime
         self._has_tidied = False
-        self._sampled = 0  # the minute in which this process tried last to sample the queues
+        self._sampled = 0  # the minute in which this process last sampled the queues
 
     def start(self, loops: Loops) -> None:
-        """Begin, each job in a loop of its own."""
+        """Start one loop for each kind of upkeep."""
         loops.start("sweep", self.round)
         loops.start("tidy", self.tidy)
         loops.start("sum up", self.count)
@@ -74,8 +75,8 @@ class Sweeper:
             found = await self._store.run(leases.to_sweep())
             answered = boottime()
             self._compare(found.clock, asked, answered)
-            # Two outages that this worker may not notice. On a full disk some statements work, perhaps all of its own,
-            # while others cannot renew their leases. And who waits for a lock of the table waits with all others.
+            # This worker's statements may all succeed while other workers cannot renew their leases: if the disk is
+            # full, only some statements fail; and a table lock that made this statement wait made their beats wait.
             waited = answered - asked >= self._settings.lease_seconds - self._settings.heartbeat_seconds
             if waited or self._store.outage.lasts:
                 self._in_touch_since = answered
@@ -89,22 +90,24 @@ class Sweeper:
         return 0.0 if BATCH in (len(reclaimed), expired) else pause
 
     def _compare(self, clock: float, asked: float, answered: float) -> None:
-        """Look for a jump of the database's clock, which it read between these moments: after one, the leases of living
-        workers look expired until their next heartbeat."""
+        """Detect a jump of the database's clock, which was read between `asked` and `answered`. After a jump, leases
+        of living workers look expired until their next heartbeat."""
         least, most = clock - answered, clock - asked
         before, self._ahead = self._ahead, (least, most)
         jump = 0.0 if before is None else max(least - before[1], before[0] - most)
         if jump > self._settings.lease_seconds / 2:
-            log.warning("the database's clock jumped by %.0f s or more; no lease is reclaimed for one lease", jump)
+            pause = self._settings.lease_seconds
+            log.warning("the database's clock jumped by %.0f s or more; reclaiming no leases for %g s", jump, pause)
             self._in_touch_since = boottime()
 
     def _may_reclaim(self) -> bool:
         drift = time.time() - boottime()
         if abs(drift - self._drift) > self._settings.lease_seconds / 2:
-            log.warning("the wall clock jumped by %.0f s; no lease is reclaimed for one lease", drift - self._drift)
+            jump, pause = drift - self._drift, self._settings.lease_seconds
+            log.warning("this machine's clock jumped by %.0f s; reclaiming no leases for %g s", jump, pause)
             self._in_touch_since = boottime()
         self._drift = drift
-        # The heart beats more often than a lease can run out, so it notices every outage that could expire one.
+        # There are several heartbeats per lease, so they notice every outage that could make leases expire.
         since = max(self._in_touch_since, self._heart.in_touch_since)
         return boottime() - since >= self._settings.lease_seconds
 
@@ -129,17 +132,18 @@ class Sweeper:
         return sum(await bad_rows.change_next(self._store, "expire", expire, bad_rows.next_ids("overdue", n=BATCH)))
 
     async def _end_batches(self) -> None:
-        """End complete batches whose last outcome was written by a worker that died before it could end them."""
+        """End complete batches that are still open because the worker that wrote their last outcome died."""
         after = claim.NO_ID
         while found := await self._store.run(batches.still_open(after, BATCH)):
             await batches.end_each(self._store, found)
             after = found[-1]
 
     async def tidy(self) -> float:
-        """Retention: partitions for the days to come, and what is past its time. Returns the delay before the next."""
+        """Create the partitions of the coming days and delete rows past their retention. Returns the delay before the
+        next round."""
         await self._store.run(bad_rows.forget())
-        # Not at the start: a worker has made the partitions that it needs then, and each further one makes every settle
-        # wait for some milliseconds. Workers that start together would also make them all at the same moment.
+        # Not in the first round: the start has made the partitions that are needed soon. Each further partition makes
+        # all settles wait for some milliseconds, and workers that start together would all do this at the same moment.
         if self._has_tidied:
             longest = max(self._keep.succeeded, self._keep.failed)
             await partitions.ensure_partitions(self._store, int(longest / DAY) + 2)
@@ -149,8 +153,8 @@ class Sweeper:
         return TIDY_SECONDS * random.uniform(0.8, 1.2)
 
     async def count(self) -> float:
-        """Sum up what was counted since the last time, and write down how long the queues are, once a minute. Returns
-        the delay before the next."""
+        """Sum up new counter rows and, once a minute, sample the lengths of the queues. Returns the delay before the
+        next round."""
         counted = await self._store.run(counters.waiting())
         if counted:
             while await self._store.run(counters.sum_up()):
@@ -161,8 +165,8 @@ class Sweeper:
         return COUNT_SECONDS * (1 if counted else 2) * random.uniform(0.8, 1.2)
 
     async def forget_workers(self) -> float:
-        """Remove the rows of dead workers, but not before living workers had time to send a heartbeat after an outage.
-        Returns the delay before the next."""
+        """Remove the rows of dead workers. After an outage, first give living workers time to send a heartbeat. Returns
+        the delay before the next round."""
         if not self._may_reclaim():
             return self._settings.lease_seconds
         full = await self._store.run(workers.forget(BATCH)) == BATCH
