@@ -360,11 +360,15 @@ def test_an_enqueue_sync_interrupted_before_it_began_creates_no_job(app_url: str
 
     app.run_sync(block_soon())
     assert blocked.wait(20)
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+    def interrupt(*signal_and_frame: object) -> None:
+        threading.Timer(0.5, let_go.set).start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        threading.Timer(0.8, let_go.set).start()
         with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
             note.enqueue_sync()
     finally:
         signal.signal(signal.SIGALRM, before)
