@@ -247,7 +247,7 @@ async def test_a_write_that_comes_beside_a_close_is_committed_and_leaves_no_file
         assert list(reading.execute("SELECT count(*) FROM rowlock_jobs_live")) == [(1,)]
 
 
-async def test_a_statement_after_the_end_of_its_transaction_is_told_so(store: Any) -> None:
+async def test_a_statement_after_the_end_of_its_transaction_is_refused(store: Any) -> None:
     async with store.transaction() as session:
         await session.execute("CREATE TABLE mine (n)")
     with pytest.raises(StoreError, match="transaction has ended"):
