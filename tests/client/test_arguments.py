@@ -202,7 +202,7 @@ NOT_JSON = {
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_what_is_not_json_is_refused_before_anything_is_written(app: Rowlock) -> None:
+async def test_arguments_that_are_not_json_are_refused_before_anything_is_written(app: Rowlock) -> None:
     @app.task
     async def take(value: Any) -> None: ...
 

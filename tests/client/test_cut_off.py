@@ -8,7 +8,7 @@ import pytest
 from rowlock import Rowlock, State, StoreError
 from rowlock.store.engine.postgres import connections
 from rowlock.worker.pool import WorkerPool
-from support.races.writing import nobody_else_writes, patient, until_nothing_is_written
+from support.races.writing import nobody_else_writes, patient, until_nothing_is_written, until_writers_wait
 from support.tasks.contract import row_of
 
 
@@ -33,7 +33,7 @@ async def test_of_many_enqueues_only_those_that_were_cancelled_do_not_happen(app
     await asyncio.gather(*(note.enqueue(n=n) for n in range(4)))
     async with nobody_else_writes(app_url):
         enqueues = [asyncio.create_task(note.enqueue(n=n)) for n in range(4, 8)]
-        await asyncio.sleep(0.3)  # cancelled while they wait for the lock; before that, nothing would be withdrawn
+        await until_writers_wait(app, 4)
         for cancelled in enqueues[::2]:
             cancelled.cancel()
         await asyncio.wait(enqueues[::2], timeout=20)

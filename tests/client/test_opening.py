@@ -90,7 +90,7 @@ async def test_a_store_whose_opening_is_cancelled_is_closed_when_it_is_open(
         gc.enable()
 
 
-async def test_a_link_that_is_turned_leads_nobody_to_another_file(tmp_path: Path) -> None:
+async def test_an_open_app_keeps_to_its_file_when_a_symlink_in_its_path_changes(tmp_path: Path) -> None:
     for folder in ("first", "second"):
         (tmp_path / folder).mkdir()
     link = tmp_path / "current"
@@ -109,13 +109,13 @@ async def test_a_link_that_is_turned_leads_nobody_to_another_file(tmp_path: Path
 
 
 @each("url", ["postgresql://host/jobs", "sqlite:////tmp/jobs.db", "sqlite:///:memory:", "nonsense"])
-def test_an_address_that_is_no_relative_path_stays_as_it_is(url: str) -> None:
+def test_a_database_address_without_a_relative_path_stays_as_it_is(url: str) -> None:
     from rowlock.store.engine.store import absolute
 
     assert absolute(url, "/somewhere") == url
 
 
-def test_the_path_of_the_folder_may_have_signs_that_mean_something_in_an_address() -> None:
+def test_a_relative_path_works_in_a_folder_whose_name_has_characters_reserved_in_urls() -> None:
     from rowlock.store.engine.store import absolute, file_of
 
     assert absolute("sqlite:///a%20b.db", "/100%25 sure") == "sqlite:////100%2525 sure/a b.db"
@@ -151,7 +151,7 @@ async def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-async def test_behind_a_link_that_leads_nowhere_the_new_file_is_as_private(tmp_path: Path) -> None:
+async def test_a_new_file_behind_a_dangling_symlink_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "jobs.db").symlink_to(tmp_path / "data/jobs.db")
     await some_work(tmp_path / "jobs.db")
@@ -360,11 +360,15 @@ def test_an_enqueue_sync_interrupted_before_it_began_creates_no_job(app_url: str
 
     app.run_sync(block_soon())
     assert blocked.wait(20)
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+    def interrupt(*signal_and_frame: object) -> None:
+        threading.Timer(0.5, let_go.set).start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        threading.Timer(0.8, let_go.set).start()
         with pytest.raises(KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
             note.enqueue_sync()
     finally:
         signal.signal(signal.SIGALRM, before)

@@ -53,7 +53,7 @@ async def test_an_apps_migration_that_six_connections_start_together_is_applied_
     assert sum("shop/0001_tables" in names for names in done) == 1
 
 
-async def test_a_file_that_fails_leaves_nothing_of_the_files_before_it(empty: str, files: Path) -> None:
+async def test_an_apps_migration_that_fails_undoes_those_before_it(empty: str, files: Path) -> None:
     add(files, "0002_broken.sql", "CREATE TABLE shop_more (id integer); SELECT no_such_column;")
     app = Rowlock(empty, migrations=Migrations("shop", files))
     with pytest.raises(StoreError, match="no_such_column"):
@@ -69,7 +69,7 @@ async def test_a_sqlite_file_migrates_when_it_is_opened(empty: str, files: Path)
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-async def test_a_server_that_lacks_them_is_refused_with_the_command(empty: str, files: Path) -> None:
+async def test_a_server_without_an_apps_migrations_is_refused_with_the_command_to_run(empty: str, files: Path) -> None:
     await Rowlock(empty).migrate()
     app = Rowlock(empty, migrations=Migrations("shop", files))
     with pytest.raises(SchemaError, match=r"0001_tables of the app 'shop'; run: rowlock migrate --app"):
@@ -93,7 +93,7 @@ async def test_two_apps_in_one_database_have_numbers_of_their_own(empty: str, fi
     "name, message",
     [("tables.sql", "with its number, as in 0001_tables.sql"), ("1_again.sql", "two migrations with the number 1")],
 )
-async def test_a_misnamed_file_is_refused(empty: str, files: Path, name: str, message: str) -> None:
+async def test_a_migration_file_with_a_wrong_name_is_refused(empty: str, files: Path, name: str, message: str) -> None:
     add(files, name, "SELECT 1")
     with pytest.raises(ConfigError, match=message):
         await Rowlock(empty, migrations=Migrations("shop", files)).migrate()
@@ -102,6 +102,6 @@ async def test_a_misnamed_file_is_refused(empty: str, files: Path, name: str, me
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_a_folder_that_is_not_there_is_refused(empty: str, tmp_path: Path) -> None:
+async def test_a_migrations_folder_that_does_not_exist_is_refused(empty: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'shop' have no folder"):
         await Rowlock(empty, migrations=Migrations("shop", tmp_path / "nowhere")).migrate()

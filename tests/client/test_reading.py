@@ -55,7 +55,7 @@ async def test_app_jobs_refuses_an_unknown_state_a_naive_time_and_a_bad_id(app: 
         await app.jobs(before="7")
 
 
-async def test_stats_say_how_queues_and_workers_stand(app: Rowlock) -> None:
+async def test_stats_count_the_queued_and_running_jobs_of_a_queue(app: Rowlock) -> None:
     @app.task(queue="paper")
     async def note() -> None:
         pass

@@ -140,7 +140,7 @@ async def test_a_wrong_name_in_the_config_is_told_and_the_others_go_on(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_mistakes_by_hand_are_refused_and_change_nothing(app: Rowlock) -> None:
+async def test_a_wrong_schedule_added_by_hand_is_refused_and_not_stored(app: Rowlock) -> None:
     for wrong, said in WRONG:
         if all(isinstance(key, str) for key in wrong):  # else no keyword of Python
             with pytest.raises(InvalidArguments) as caught:

@@ -28,7 +28,7 @@ def test_a_bare_decorator_names_the_task_after_the_function(unopened: Rowlock) -
     assert enrich.name == "enrich"
 
 
-def test_empty_parentheses_are_the_same_as_none(unopened: Rowlock) -> None:
+def test_a_task_decorator_with_empty_parentheses_is_the_bare_decorator(unopened: Rowlock) -> None:
     @unopened.task()
     async def enrich(url: str) -> None: ...
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rowlock import (
+    BatchNotFound,
     Context,
     InvalidArguments,
     JobCancelled,
@@ -232,7 +233,7 @@ async def test_enqueue_inside_the_block_joins_it(ledger: Rowlock) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_a_thread_task_has_no_transaction_and_is_told_so(ledger: Rowlock) -> None:
+async def test_a_thread_task_that_opens_a_transaction_is_refused(ledger: Rowlock) -> None:
     @ledger.task(max_attempts=1)
     def book(ctx: Context) -> None:
         asyncio.run(use(ctx))
@@ -296,33 +297,56 @@ async def test_a_cancel_and_a_retry_are_part_of_the_transaction_around_them(app:
     assert (await app.job(job.id)).state == "cancelled"
 
 
-async def test_what_is_read_in_a_transaction_is_what_it_has_written(app: Rowlock) -> None:
+async def test_a_transaction_reads_the_job_that_it_has_enqueued(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
 
-    old = await note.enqueue()
-    await app.cancel(old.id)
     with pytest.raises(RuntimeError):
         async with app.transaction():
-            assert (await app.retry(old.id)).state == "queued"
-            assert (await old.refresh()).state == "queued"
-            job = await note.using(source="api:a").enqueue()
+            job = await note.enqueue()
             assert (await app.job(job.id)).state == "queued"
             assert (await app.explain(job.id)).reason == "unserved"
             assert await app.attempts(job.id) == []
-            assert {found.id for found in await app.jobs(state="queued")} == {old.id, job.id}
-            assert sum(queue.queued for queue in (await app.stats()).queues) == 2
+            assert [found.id for found in await app.jobs(state="queued")] == [job.id]
+            assert [queue.queued for queue in (await app.stats()).queues] == [1]
+            raise RuntimeError("changed my mind")
+    with pytest.raises(JobNotFound):
+        await app.job(job.id)
+
+
+async def test_a_transaction_reads_the_state_of_a_job_that_it_has_retried(app: Rowlock) -> None:
+    @app.task
+    async def note() -> None: ...
+
+    job = await note.enqueue()
+    await app.cancel(job.id)
+    with pytest.raises(RuntimeError):
+        async with app.transaction():
+            assert (await app.retry(job.id)).state == "queued"
+            assert (await job.refresh()).state == "queued"
+            raise RuntimeError("changed my mind")
+    assert (await job.refresh()).state == "cancelled"
+
+
+async def test_a_transaction_reads_the_batch_that_it_has_made(app: Rowlock) -> None:
+    with pytest.raises(RuntimeError):
+        async with app.transaction():
             async with app.batch("b") as batch:
                 assert (await app.find_batch(batch.id)).name == "b"
+            raise RuntimeError("changed my mind")
+    with pytest.raises(BatchNotFound):
+        await app.find_batch(batch.id)
+
+
+async def test_a_transaction_reads_the_source_that_it_has_changed(app: Rowlock) -> None:
+    with pytest.raises(RuntimeError):
+        async with app.transaction():
             assert (await app.sources.set("api:a", concurrency=3)).concurrency == 3
             assert (await app.sources.pause("api:a")).enabled is False
             assert (await app.sources.resume("api:a")).enabled is True
             assert "api:a" in [source.name for source in await app.sources.list()]
             assert (await app.sources.reset("api:a")).policy.concurrency is None
             raise RuntimeError("changed my mind")
-    assert (await old.refresh()).state == "cancelled"
-    with pytest.raises(JobNotFound):
-        await app.job(job.id)
     with pytest.raises(InvalidArguments):
         await app.sources.get("api:a")
 

@@ -300,7 +300,7 @@ async def test_a_transaction_in_use_lives_longer_than_it_may_be_left_alone(ledge
         async with ctx.transaction() as tx:
             for n in range(6):
                 await tx.execute("INSERT INTO ledger VALUES ($1)", n)
-                await asyncio.sleep(0.4)
+                await asyncio.sleep(0.4)  # the server's own clock decides: 2.4 s in all, never 2 s at once
 
     async with working(ledger):
         await (await book.enqueue()).wait(timeout=15)

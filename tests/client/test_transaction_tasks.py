@@ -254,16 +254,18 @@ async def test_a_block_that_is_open_when_the_handler_returns_is_waited_for(ledge
 
     @ledger.task(max_attempts=1)
     async def book(ctx: Context) -> None:
-        opened = asyncio.Event()
+        opened, returned = asyncio.Event(), asyncio.Event()
 
         async def late() -> None:
             async with ctx.transaction() as tx:
                 opened.set()
-                await asyncio.sleep(0.05)
+                await returned.wait()
+                await asyncio.sleep(0.05)  # a worker that waits leaves no sign; one that does not ends the job now
                 await tx.execute("INSERT INTO ledger VALUES (1)")
 
         tasks.append(asyncio.create_task(late()))
         await opened.wait()
+        returned.set()
 
     async with working(ledger):
         await (await book.enqueue()).wait(timeout=10)

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from rowlock import Rowlock
+from rowlock import JobNotFound, Rowlock
 from rowlock.core.config import Settings
 from rowlock.core.job import Settlement
 from rowlock.core.outcome import Succeeded
@@ -149,37 +149,57 @@ async def app(database: str) -> AsyncIterator[Rowlock]:
         yield opened
 
 
-async def test_every_reader_survives_rows_that_cannot_be_read(app: Rowlock, database: str, engine: str) -> None:
+async def test_jobs_that_cannot_be_read_are_listed_shown_and_explained_like_others(
+    app: Rowlock, database: str, engine: str
+) -> None:
     insert_bad_rows(database)
-    store = await app.store()
     listed = {job.id: job for job in await app.jobs(limit=1000)}
     assert set(listed) == {bad_id(name) for name in bad_rows(engine)}
     for name in bad_rows(engine):
         job = await app.job(bad_id(name))
         assert job.record == listed[job.id].record
         assert (await app.explain(job.id)).text
+
+
+UNREADABLE = {
+    "a state that there is not": ("state",),
+    "due in the year 20000": ("run_after",),
+    "due at infinity": ("run_after",),
+    "due before Christ": ("run_after",),
+    "made in the year 20000": ("created_at", "updated_at"),
+    "a number of 5,000 digits": ("args",),
+    "tags that are no list": ("tags",),
+    "tags that are numbers": ("tags",),
+    "kept for ever": (),
+}
+UNREADABLE_ON_SQLITE = {
+    "no JSON": ("args", "backoff", "tags"),
+    "bytes for arguments": ("args",),
+    "text where numbers belong": ("progress", "run_after"),
+}
+
+
+async def test_a_job_names_its_columns_that_cannot_be_read(app: Rowlock, database: str, engine: str) -> None:
+    insert_bad_rows(database)
+    expected = UNREADABLE | (UNREADABLE_ON_SQLITE if engine == "sqlite" else {})
+    assert {name: (await app.job(bad_id(name))).record.unreadable for name in expected} == expected
+
+
+async def test_tags_are_searched_past_tags_that_cannot_be_read(app: Rowlock, database: str) -> None:
+    insert_bad_rows(database)
     assert await app.jobs(tag="a") == []
     assert [job.id for job in await app.jobs(tag="\ud800")] == [bad_id("half of a surrogate pair")]
+
+
+async def test_overviews_count_jobs_that_cannot_be_read(app: Rowlock, database: str) -> None:
+    insert_bad_rows(database)
+    store = await app.store()
     assert await app.stats()
     assert await store.run(unknown_tasks())
     assert await store.run(job_rows.never_due(10))
-    marked = {name: listed[bad_id(name)].record.unreadable for name in bad_rows(engine)}
-    assert marked["a state that there is not"] == ("state",)
-    assert marked["due in the year 20000"] == marked["due at infinity"] == ("run_after",)
-    assert marked["due before Christ"] == ("run_after",)
-    assert marked["made in the year 20000"] == ("created_at", "updated_at")
-    assert marked["a number of 5,000 digits"] == ("args",)
-    assert marked["tags that are no list"] == marked["tags that are numbers"] == ("tags",)
-    assert marked["kept for ever"] == ()
-    if engine == "sqlite":
-        assert marked["no JSON"] == ("args", "backoff", "tags")
-        assert marked["bytes for arguments"] == ("args",)
-        assert marked["text where numbers belong"] == ("progress", "run_after")
 
 
-async def test_everything_else_runs_beside_rows_that_cannot_be_handled(
-    app: Rowlock, database: str, engine: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_jobs_of_all_kinds_run_beside_rows_that_cannot_be_handled(app: Rowlock, database: str) -> None:
     failed = []
 
     @app.task("t")
@@ -200,27 +220,69 @@ async def test_everything_else_runs_beside_rows_that_cannot_be_handled(
     (held,) = await store.run(claim.claim("gone", bad_id("no JSON"), [Range("lost", "t")], 1, 0.1))
     assert held.id == lost.id
     finished = await t.enqueue()
-    with caplog.at_level(logging.ERROR, "rowlock"):
-        async with app.worker(queues=["default", "lost"], pool_size=5):
-            assert await finished.wait(60) == 0
-            assert await (await t.enqueue(n=1)).wait(60) == 1
-            assert await (await t.using(delay=0.3).enqueue(n=2)).wait(60) == 2
-            assert await (await again.enqueue()).wait(60) == "at last"
-            assert await lost.wait(60) == 0
-            await _until(expired, State.CANCELLED)
-            await _settled(app)
+    async with app.worker(queues=["default", "lost"], pool_size=5):
+        assert await finished.wait(60) == 0
+        assert await (await t.enqueue(n=1)).wait(60) == 1
+        assert await (await t.using(delay=0.3).enqueue(n=2)).wait(60) == 2
+        assert await (await again.enqueue()).wait(60) == "at last"
+        assert await lost.wait(60) == 0
+        await _until(expired, State.CANCELLED)
+        await _settled(app)
+
+
+async def test_arguments_that_no_task_can_take_end_their_job_as_dead(app: Rowlock, database: str) -> None:
+    @app.task("t")
+    async def t(n: int = 0) -> None: ...
+
+    insert_bad_rows(database)
+    async with app.worker():
+        await _settled(app)
     for name in ("a number of 5,000 digits", "a NUL in the arguments", "arguments that are a list"):
         job = await app.job(bad_id(name))
         assert (job.state, job.error_code) == (State.DEAD, "INVALID_ARGUMENTS"), name
-    left = {one.id: one for one in await store.run(aside.listed(100))}
-    stuck = {bad_id(name) for name in bad_rows(engine) if (await app.job(bad_id(name))).state not in _FINAL}
-    assert len(stuck & set(left)) == 3
-    for job_id in stuck & set(left):
+
+
+async def test_jobs_that_cannot_be_handled_are_set_aside_explained_counted_and_logged_once(
+    app: Rowlock, database: str, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task("t")
+    async def t(n: int = 0) -> None: ...
+
+    insert_bad_rows(database)
+    store = await app.store()
+    bad = {bad_id(name) for name in bad_rows(engine)}
+
+    async def set_aside() -> set[str]:
+        return {one.id for one in await store.run(aside.listed(100))}
+
+    async def stuck() -> set[str]:
+        return {job_id for job_id in bad & await set_aside() if (await app.job(job_id)).state not in _FINAL}
+
+    with caplog.at_level(logging.ERROR, "rowlock"):
+        async with app.worker(), asyncio.timeout(60):
+            while len(await stuck()) < 3:
+                await asyncio.sleep(0.05)
+            await _settled(app)
+    assert len(await stuck()) == 3
+    for job_id in await stuck():
         assert (await app.explain(job_id)).reason == "aside"
-    told = [record.message for record in caplog.records if "is set aside" in record.message]
-    assert len(told) == len(left)  # each once
-    assert {one.id for one in (await app.stats()).set_aside} == set(left)
-    assert await retention.prune(store, app.keep)
+    logged = [record.message for record in caplog.records if "is set aside" in record.message]
+    assert len(logged) == len(await set_aside())
+    assert {one.id for one in (await app.stats()).set_aside} == await set_aside()
+
+
+async def test_finished_jobs_are_pruned_beside_rows_that_cannot_be_read(app: Rowlock, database: str) -> None:
+    @app.task("t")
+    async def t() -> None: ...
+
+    insert_bad_rows(database)
+    store, job = await app.store(), await t.enqueue()
+    await app.cancel(job.id)
+    async with app.transaction() as tx:
+        await tx.execute(f"UPDATE {prefix(store)}jobs_finished SET drop_on = '2020-01-01' WHERE id = $1", job.id)
+    assert (await retention.prune(store, app.keep)).jobs == 1
+    with pytest.raises(JobNotFound):
+        await app.job(job.id)
 
 
 _FINAL = {State.SUCCEEDED, State.DEAD, State.CANCELLED}
@@ -276,7 +338,8 @@ async def test_a_lost_job_whose_end_cannot_be_stored_stops_no_other_reclaim(rig:
     assert sorted(lost.job.id for lost in reclaimed) == sorted(job.id for job in good)
     (one,) = await rig.store.run(aside.listed(10))
     assert (one.id, one.doing, one.times) == (bad.id, "reclaim", 1)
-    assert (await rig.store.run(leases.to_sweep()))[:3] == (False, False, False)  # not tried each round
+    left = await rig.store.run(leases.to_sweep())
+    assert left == left._replace(lapsed=False, overdue=False, batched=False), "it would be tried in each round"
     told = await rig.store.run(explain(bad.id))
     assert told is not None
     rig.clock.move(3601)

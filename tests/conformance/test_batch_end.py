@@ -50,14 +50,14 @@ async def test_on_end_is_enqueued_once_with_the_state_and_counts_of_its_batch(
     assert row.state == {Succeeded(): "succeeded", DEAD: "failed", None: "cancelled"}[end]
 
 
-async def test_an_empty_batch_has_its_on_end(app: Rowlock, rig: Rig, report: Any) -> None:
+async def test_an_empty_batch_enqueues_its_on_end_job(app: Rowlock, rig: Rig, report: Any) -> None:
     async with app.batch("nothing", on_end="report"):
         pass
     (job,) = await reports(rig)
     assert (job["args"]["batch"]["state"], job["args"]["batch"]["total"]) == ("succeeded", 0)
 
 
-async def test_an_on_end_that_takes_something_else_is_refused(app: Rowlock, t: Any, rig: Rig) -> None:
+async def test_an_on_end_task_that_takes_other_arguments_is_refused(app: Rowlock, t: Any, rig: Rig) -> None:
     @app.task
     async def two(batch: dict[str, Any], more: int) -> None: ...
 

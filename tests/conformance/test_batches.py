@@ -8,7 +8,6 @@ import pytest
 from rowlock import NotAllowed, Permanent, Rowlock
 from rowlock.core.outcome import Cancelled, Failed
 from rowlock.core.times import FakeClock
-from support.each import each
 from support.rigs.app import app, ends_now, rig, sweep
 from support.rigs.rig import TABLES, Rig
 from support.tasks.contract import until, working
@@ -34,23 +33,27 @@ async def counts(batch: Any) -> tuple[str, int, int, int]:
 # --- from its beginning to its end
 
 
-@each("fails", [False, True])
-async def test_a_batch_is_queued_then_running_then_over(app: Rowlock, clock: FakeClock, fails: bool) -> None:
-    go = asyncio.Event()
-
-    @app.task("fails" if fails else "succeeds")
-    async def work(n: int) -> None:
-        await go.wait()
-        if fails and n == 1:
-            raise Permanent("the tap is closed", code="TAP")
-
-    made = clock.now()
+async def test_a_sealed_batch_is_queued_with_its_name_owner_and_number_of_jobs(
+    app: Rowlock, clock: FakeClock, t: Any
+) -> None:
     async with app.batch("import 7", owner="ana") as batch:
-        await work.using(batch=batch).enqueue_many([{"n": n} for n in range(3)])
+        await t.using(batch=batch).enqueue_many([{"n": n} for n in range(3)])
     row = (await batch.refresh()).record
     assert (row.name, row.owner, row.state, row.sealed) == ("import 7", "ana", "queued", True)
     assert (row.total, row.processed, row.failed, row.last_error) == (3, 0, 0, None)
-    assert (row.created_at, row.started_at, row.finished_at) == (made, None, None)
+    assert (row.created_at, row.started_at, row.finished_at) == (clock.now(), None, None)
+
+
+async def test_a_batch_runs_from_its_first_claim_until_its_last_job_has_ended(app: Rowlock, clock: FakeClock) -> None:
+    go = asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        await go.wait()
+
+    made = clock.now()
+    async with app.batch("b") as batch:
+        await work.using(batch=batch).enqueue_many([{}] * 3)
 
     async def running() -> bool:
         return bool((await batch.refresh()).state == "running")
@@ -62,10 +65,23 @@ async def test_a_batch_is_queued_then_running_then_over(app: Rowlock, clock: Fak
         finished = clock.move(5)
         go.set()
         row = await batch.wait(timeout=10)
-    assert (row.state, row.total, row.processed, row.failed) == ("failed" if fails else "succeeded", 3, 3, int(fails))
+    assert (row.state, row.total, row.processed, row.failed) == ("succeeded", 3, 3, 0)
     assert (row.created_at, row.started_at, row.finished_at) == (made, started, finished)
-    assert (row.last_error is not None) == fails
-    assert not fails or "the tap is closed" in str(row.last_error)
+    assert row.last_error is None
+
+
+async def test_a_batch_with_a_job_that_failed_for_good_is_failed_and_shows_its_error(app: Rowlock) -> None:
+    @app.task
+    async def work(n: int) -> None:
+        if n == 1:
+            raise Permanent("the tap is closed", code="TAP")
+
+    async with app.batch("b") as batch:
+        await work.using(batch=batch).enqueue_many([{"n": n} for n in range(3)])
+    async with working(app, sweep_seconds=3600):
+        row = await batch.wait(timeout=10)
+    assert (row.state, row.total, row.processed, row.failed) == ("failed", 3, 3, 1)
+    assert "the tap is closed" in str(row.last_error)
     assert (await app.find_batch(batch.id)).record == row
 
 

@@ -40,7 +40,7 @@ async def test_the_first_cancel_request_keeps_its_time(rig: Rig) -> None:
     assert (await rig.row(job.id))["cancel_requested_at"] == asked
 
 
-async def test_once_cancelled_is_answered_no_result_appears(rig: Rig) -> None:
+async def test_a_job_whose_cancel_was_answered_gets_no_result(rig: Rig) -> None:
     job = await rig.running()
     await rig.settle(job, Failed("E", "no"))
     assert await rig.cancel(job.id) == {job.id: "cancelled"}

@@ -127,7 +127,7 @@ async def check_key(rig: Rig, work: Any, bring: Any, held: list[Any]) -> None:
         assert (third.id, third.created) == (again.id, False), kind
 
 
-async def test_the_handle_of_a_pruned_job_claims_no_state(app: Rowlock, t: Any, rig: Rig) -> None:
+async def test_the_handle_of_a_pruned_job_refuses_to_show_its_state(app: Rowlock, t: Any, rig: Rig) -> None:
     keyed, chosen = t.using(key="k", unique="forever"), t.using(job_id=numbered(7))
     first = [(await keyed.enqueue()).id, (await chosen.enqueue()).id]
     await succeed_and_be_pruned(rig, first)
@@ -154,7 +154,7 @@ async def test_the_second_enqueue_returns_the_first_job(t: Any, rig: Rig) -> Non
     assert len(await rig.rows()) == 2
 
 
-async def test_a_key_is_a_tasks_and_an_owners(app: Rowlock, t: Any) -> None:
+async def test_a_key_is_unique_for_its_task_and_owner(app: Rowlock, t: Any) -> None:
     @app.task
     async def other(n: int = 0) -> None: ...
 
@@ -204,7 +204,7 @@ async def test_a_window_is_counted_from_the_enqueue_and_not_by_the_clock_on_the_
 
 
 @each("first_kind", [timedelta(hours=1), "while_queued"], afresh=True)
-async def test_an_older_job_that_ends_does_not_let_go_its_successors_key(t: Any, rig: Rig, first_kind: Any) -> None:
+async def test_an_older_job_that_ends_does_not_release_its_successors_key(t: Any, rig: Rig, first_kind: Any) -> None:
     asked = t.using(key="k", unique=first_kind)
     await asked.enqueue()
     (claimed,) = await rig.claim(lease=3 * 3600)

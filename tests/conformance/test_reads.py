@@ -125,7 +125,7 @@ async def test_a_text_that_is_no_job_id_finds_no_job_and_raises_nothing(rig: Rig
         assert await rig.store.run(job_rows.attempts(bad)) == []
 
 
-async def test_an_id_is_known_in_any_spelling(rig: Rig) -> None:
+async def test_a_job_is_found_by_its_id_in_any_spelling(rig: Rig) -> None:
     job_id = await rig.enqueue()
     for spelling in (job_id.upper(), "{" + job_id + "}", job_id.replace("-", "")):
         read = await rig.store.run(job_rows.get(spelling))

@@ -127,7 +127,7 @@ async def test_a_view_may_get_columns_in_between_and_lose_some(example: Example)
     assert example.columns() == ["id"]
 
 
-async def test_the_script_for_a_dba_applies_the_same(example: Example) -> None:
+async def test_the_script_for_a_dba_applies_migrations_and_changed_files(example: Example) -> None:
     await example.apply()
     example.view("name, id")
     example.write("0002_more.sql", "ALTER TABLE {t}things ADD COLUMN colour text;")

@@ -2,12 +2,12 @@
 
 import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from rowlock.core.errors import StoreError
-from rowlock.core.job import NewJob
+from rowlock.core.job import Claimed, NewJob, Settlement
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import fixed
 from rowlock.store import batches
@@ -59,9 +59,19 @@ async def test_succeed_writes_the_row_that_the_general_settle_writes(rig: Rig) -
     assert await rig.settle(one, Succeeded('{"a": 1}')) == "duplicate"
 
 
-async def test_one_settle_of_all_kinds_of_ends_answers_for_each_and_ends_what_is_complete(rig: Rig) -> None:
-    """Whichever way each one takes: plain, with something to tell, with a follow-up, failed, repeated, lost."""
-    for batch_id in (numbered(901), numbered(902)):
+class Ends(NamedTuple):
+    """Attempts that a worker settles in one call, each of which ends another way."""
+
+    done: list[Claimed]  # plain, in a batch, with a key, with a source, with a follow-up
+    failed: Claimed
+    settled: list[Settlement]  # of these, and of the only job of another batch, which is dead
+
+
+BATCHES = (numbered(901), numbered(902))  # of a success, of a death
+
+
+async def all_kinds_of_ends(rig: Rig) -> Ends:
+    for batch_id in BATCHES:
         await rig.store.run(batches.make(batch_id, "b", None, None))
         row = NewRow(rig.new_id(), "{}", None, None)
         await rig.store.run(enqueue.enqueue_rows([row], NewJob(task="t", batch_id=batch_id)))
@@ -70,27 +80,38 @@ async def test_one_settle_of_all_kinds_of_ends_answers_for_each_and_ends_what_is
     key = NewRow(rig.new_id(), "{}", "k", None)
     await rig.store.run(enqueue.enqueue_rows([key], NewJob(task="t", unique="until_done")))
     (keyed,) = await rig.claim()
-    repeated, lost = await rig.running(), await rig.running()
-    await rig.succeed(repeated)
     plain, followed = await rig.running(), await rig.running(on_success='{"task": "after"}')
     failed, sourced = await rig.running(), await rig.running(source="api:a")
     done = [plain, in_batch, keyed, sourced, followed]
     settled = [settlement(job, Succeeded(f'"{n}"')) for n, job in enumerate(done)]
     settled += [settlement(failed, Failed("E", "no")), settlement(dead_in_batch, Failed("E", "no", permanent=True))]
-    stale = [settlement(repeated, Succeeded()), settlement(lost, Succeeded(), under=token())]
-    for given, answers in ((settled, {s.job.id: "applied" for s in settled}), (settled[:1], {plain.id: "duplicate"})):
-        assert await settle.settle(rig.store, given, KEEP) == answers
-    mixed = {**{s.job.id: "duplicate" for s in settled}, repeated.id: "duplicate", lost.id: "lost"}
-    before = await rig.everything()
-    assert await settle.settle(rig.store, [*settled, *stale], KEEP) == mixed
-    assert await rig.everything() == before, "written twice"
+    return Ends(done, failed, settled)
+
+
+async def test_one_settle_applies_all_kinds_of_ends_and_all_that_comes_with_them(rig: Rig) -> None:
+    ends = await all_kinds_of_ends(rig)
+    answers = await settle.settle(rig.store, ends.settled, KEEP)
+    assert answers == {one.job.id: "applied" for one in ends.settled}
     rows = await rig.rows()
-    assert [rows[job.id]["result"] for job in done] == ["0", "1", "2", "3", "4"]
-    assert (rows[failed.id]["state"], rows[lost.id]["state"]) == ("retryable", "running")
+    assert [rows[job.id]["result"] for job in ends.done] == ["0", "1", "2", "3", "4"]
+    assert rows[ends.failed.id]["state"] == "retryable"
     assert [row["task"] for row in rows.values()].count("after") == 1
     assert await rig.fetch("SELECT count(*) FROM {t}job_keys WHERE mode <> 'id'") == [(0,)]
-    ends = [await rig.store.run(batches.get(batch_id)) for batch_id in (numbered(901), numbered(902))]
-    assert [(end.state, end.processed) for end in ends if end] == [("succeeded", 1), ("failed", 1)]
+    over = [await rig.store.run(batches.get(batch_id)) for batch_id in BATCHES]
+    assert [(batch.state, batch.processed) for batch in over if batch] == [("succeeded", 1), ("failed", 1)]
+
+
+async def test_a_settle_repeated_beside_a_lost_one_answers_for_each_and_writes_nothing(rig: Rig) -> None:
+    ends = await all_kinds_of_ends(rig)
+    await settle.settle(rig.store, ends.settled, KEEP)
+    lost = await rig.running()
+    before = await rig.everything()
+    alone = ends.settled[0]
+    assert await settle.settle(rig.store, [alone], KEEP) == {alone.job.id: "duplicate"}
+    stale = [*ends.settled, settlement(lost, Succeeded(), under=token())]
+    answers = await settle.settle(rig.store, stale, KEEP)
+    assert answers == {one.job.id: "duplicate" for one in ends.settled} | {lost.id: "lost"}
+    assert await rig.everything() == before
 
 
 async def test_a_stale_success_among_marked_ones_leaves_the_others_counted_once(rig: Rig) -> None:

@@ -1,8 +1,10 @@
 """The claim of jobs with a source: all or nothing, by its own moment, by what holds then and not at its look."""
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -10,14 +12,14 @@ from rowlock.core.claiming.actions import ClaimResult
 from rowlock.core.claiming.ranges import Sighting
 from rowlock.core.times import FakeClock
 from rowlock.store import Store, open_store
-from rowlock.store.engine.operation import Operation
+from rowlock.store.engine.operation import Call, Operation, Steps
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs.claim import Range
 from support.each import each
 from support.races.interleave import Actor, play, watching
 from support.rigs import rig as sourced
 from support.rigs.rig import LEASE, Rig, moment, token
-from support.rigs.sources import claim_turns, cleared, open_breaker, sources, succeed
+from support.rigs.sources import claim_turns, cleared, enqueue_each, open_breaker, sources, succeed
 
 LANE = ("default", "t")
 postgres_only = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
@@ -64,6 +66,37 @@ async def test_a_claim_for_several_sources_takes_of_each_no_more_than_its_own_li
     taking = sourced.claim_from("worker-1", token(), await look(rig), [], 9, LEASE)
     claimed = (await rig.store.run(taking)).jobs
     assert sum(job.source == "api:a" for job in claimed) == 1
+
+
+def counting_rows(op: Operation[ClaimResult], rows: Counter[str]) -> Operation[ClaimResult]:
+    """The operation, which counts the rows that each of its statements returns."""
+    start = op.start
+
+    def counted() -> Steps[ClaimResult]:
+        steps, answer = start(), None
+        while True:
+            try:
+                step: Any = steps.send(answer)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            answer = yield step
+            if isinstance(step, Call):
+                rows[step.name] += len(answer)
+
+    op.start = counted
+    return op
+
+
+@each("plain", [[], [Range(*LANE)]], ids=["without plain jobs", "with plain jobs"], afresh=True)
+async def test_a_claim_reads_about_as_many_jobs_as_it_has_slots_however_many_wait(rig: Rig, plain: list[Range]) -> None:
+    """On PostgreSQL it locks what it reads, and the claims of other workers pass over locked jobs."""
+    await enqueue_each(rig, [f"domain:{n}" for n in range(8)] * 20)
+    await rig.enqueue_many(20)
+    rows = Counter[str]()
+    taking = sourced.claim_from("worker-1", token(), await look(rig), plain, 16, LEASE)
+    claimed = (await rig.store.run(counting_rows(taking, rows))).jobs
+    assert len(claimed) == 16
+    assert max(rows.values()) <= 16 + 9, rows  # 16 slots, and up to one job more for each of nine turns
 
 
 async def test_tokens_and_claims_go_by_the_clock_at_the_write_not_at_the_transactions_start(database: str) -> None:

@@ -292,7 +292,7 @@ async def test_a_backoff_from_sql_means_what_it_means_in_python(database: str, g
     assert Backoff.from_json(stored) == meant
 
 
-async def test_what_is_not_given_is_what_the_tasks_worker_registered(database: str) -> None:
+async def test_sql_enqueue_takes_missing_options_from_those_that_the_tasks_worker_registered(database: str) -> None:
     async with Rowlock(database) as app:
 
         @app.task

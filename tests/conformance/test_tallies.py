@@ -105,7 +105,7 @@ async def test_a_change_that_is_undone_is_not_counted(rig: Rig, store: Store) ->
     assert await told(store) == Counter()
 
 
-async def test_minutes_say_when_and_buckets_how_long(rig: Rig, store: Store, clock: FakeClock) -> None:
+async def test_jobs_are_counted_by_minute_and_by_how_long_they_ran(rig: Rig, store: Store, clock: FakeClock) -> None:
     begin = clock.now().replace(second=0, microsecond=0)
     clock.move(begin + timedelta(minutes=1) - clock.now())
     for ran in (0.003, 0.3, 4000.0):

@@ -129,7 +129,7 @@ async def test_parameters_are_numbered_on_both_engines(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-async def test_an_array_is_refused_where_there_are_none(rig: Rig) -> None:
+async def test_an_array_parameter_is_refused_on_sqlite(rig: Rig) -> None:
     with pytest.raises(InvalidArguments, match=r"SQLite has no arrays: pass JSON text instead of \[1, 2\]"):
         async with rig.store.transaction() as tx:
             await tx.fetch("SELECT $1", [1, 2])

@@ -59,7 +59,7 @@ def test_releases_and_losses_do_not_count_as_tries() -> None:
     assert fails(replace(job, attempt=10))[0] is State.DEAD
 
 
-def test_the_only_try_is_the_last() -> None:
+def test_a_job_of_one_try_is_dead_after_one_failure() -> None:
     assert fails(Job(max_attempts=1))[0] is State.DEAD
 
 
@@ -110,7 +110,7 @@ def test_a_fixed_delay_is_spread_over_a_fifth_of_itself() -> None:
     assert fixed(minutes=5).delay(1, 0.999999) > 359
 
 
-def test_delays_can_be_said_in_several_ways() -> None:
+def test_a_delay_may_be_given_in_seconds_minutes_hours_or_as_a_timedelta() -> None:
     same = [fixed(5400), fixed(seconds=5400), fixed(minutes=90), fixed(hours=1.5), fixed(timedelta(hours=1.5))]
     assert same == [same[0]] * 5
     assert fixed(hours=1, minutes=30) == same[0]

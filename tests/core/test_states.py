@@ -74,7 +74,7 @@ def test_from_every_live_state_every_final_state_can_be_reached() -> None:
     assert all(reached[state] >= FINAL for state in LIVE)
 
 
-def test_the_drawing_shows_each_arrow_once() -> None:
+def test_the_diagram_of_states_shows_each_transition_once() -> None:
     drawn = re.findall(r"^    (\w+) --> (\w+) : (\w+)$", diagram(), re.MULTILINE)
     assert len(drawn) == len(TABLE)
     assert {(before, event, after) for before, after, event in drawn} == TABLE

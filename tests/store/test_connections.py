@@ -21,7 +21,7 @@ async def two(postgres_url: str) -> AsyncIterator[Connections]:
     await kept.close()
 
 
-async def test_the_one_given_back_last_is_taken_first(two: Connections) -> None:
+async def test_the_connection_that_was_returned_last_is_taken_first(two: Connections) -> None:
     first, second = await two.take(5), await two.take(5)
     two.give_back(first)
     two.give_back(second)
@@ -83,7 +83,7 @@ async def test_a_connection_that_the_server_ended_while_it_was_idle_is_replaced(
         assert await fresh.fetchval("SELECT 1") == 1
 
 
-async def test_a_failed_connect_takes_up_no_room(postgres_url: str) -> None:
+async def test_a_connection_that_fails_to_open_does_not_count_towards_the_limit(postgres_url: str) -> None:
     nowhere = Connections(Connector("postgresql://nobody@127.0.0.1:1/none", StoreOptions(), {}), 1)
     for _ in range(3):
         with pytest.raises(OSError, match="Connect"):

@@ -12,7 +12,7 @@ from support.each import each
 BATCH = "01a1e816-66e9-7021-9c64-716195c1e13d"
 
 
-def test_texts_become_a_filter_whoever_typed_them() -> None:
+def test_a_filter_is_read_from_texts_in_any_case_and_order() -> None:
     typed = {"state": "dead, Cancelled,dead", "batch": BATCH.upper(), "id": "01a1", "queue": "mail", "task": None}
     wanted = read_filter(typed)
     assert wanted == JobFilter((State.DEAD, State.CANCELLED), queue="mail", batch=BATCH, ids=ids_that_begin("01a1"))
@@ -33,7 +33,7 @@ def test_texts_become_a_filter_whoever_typed_them() -> None:
         ("text", "a", "arguments have no index"),
     ],
 )
-def test_a_text_that_cannot_be_meant_is_named_with_its_field(field: str, value: Any, problem: str) -> None:
+def test_an_invalid_filter_value_is_refused_with_its_field(field: str, value: Any, problem: str) -> None:
     with pytest.raises(BadFilter) as caught:
         read_filter({field: value})
     assert caught.value.field == field

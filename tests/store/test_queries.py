@@ -74,7 +74,7 @@ def test_the_table_prefix_is_filled(dialect: Dialect) -> None:
 
 
 @by_name
-def test_tokens_may_stand_inside_each_other(dialect: Dialect) -> None:
+def test_tokens_in_statements_may_be_nested(dialect: Dialect) -> None:
     text = fill("{drop_on(coalesce(keep, greatest(:a, 2)))} {after(-(1 + :x))} {greatest(a, (b))}", dialect)
     assert "{" not in text
     assert "}" not in text

@@ -122,13 +122,17 @@ def make_batch(sql: Any) -> str:
     return batch
 
 
-def test_the_web_tier_makes_jobs_and_reads_their_state_and_can_do_nothing_else(sql: Any) -> None:
+def test_an_enqueuer_makes_jobs_with_all_options_and_is_given_the_job_that_has_the_key(sql: Any) -> None:
     batch = make_batch(sql)
     sql.execute("SET ROLE rowlock_enqueue")
     job_id = enqueue(sql, key="k", batch_id=batch, source="api:x", owner="ana", on_success="u", tags=["a"])
     assert enqueue(sql, key="k") != job_id  # no owner: another scope
     assert enqueue(sql, key="k", owner="ana") == job_id
     enqueue(sql, job_id=str(uuid4()), delay=60, unique="window", window=60, key="w")
+
+
+def test_an_enqueuer_may_neither_read_nor_change_jobs_nor_enqueue_tasks_of_rowlock_itself(sql: Any) -> None:
+    sql.execute("SET ROLE rowlock_enqueue")
     for statement in (
         "SELECT * FROM rowlock.claim('w')",
         "SELECT rowlock.cancel(gen_random_uuid())",
@@ -147,6 +151,10 @@ def test_the_web_tier_makes_jobs_and_reads_their_state_and_can_do_nothing_else(s
         denied(sql, statement)
     with pytest.raises(psycopg.Error, match="tasks of Rowlock itself"):
         enqueue(sql, "rowlock.webhook")
+
+
+def test_a_reader_reads_the_state_of_jobs_sees_no_token_and_changes_nothing(sql: Any) -> None:
+    job_id = enqueue(sql)
     sql.execute("SET ROLE rowlock_read")
     assert sql.execute("SELECT state FROM rowlock.jobs WHERE id = %s", [job_id]).fetchall() == [("queued",)]
     for statement in (
@@ -179,7 +187,7 @@ def test_a_worker_ends_a_job_that_has_a_webhook(sql: Any) -> None:
     denied(sql, "UPDATE rowlock.webhooks SET url = ''")
 
 
-def test_a_worker_can_do_all_that_a_worker_does_and_cancel_nothing(sql: Any) -> None:
+def test_a_worker_claims_keeps_ends_and_sweeps_jobs(sql: Any) -> None:
     batch = make_batch(sql)
     for n in range(3):
         enqueue(
@@ -208,6 +216,10 @@ def test_a_worker_can_do_all_that_a_worker_does_and_cancel_nothing(sql: Any) -> 
     (last,) = sql.execute("SELECT job_id, token FROM rowlock.claim_next_pending_job('w')").fetchall()
     assert ends("release", last) == "applied"
     sql.execute("SELECT * FROM rowlock.sweep()")
+
+
+def test_a_worker_may_neither_cancel_jobs_nor_change_finished_ones(sql: Any) -> None:
+    sql.execute("SET ROLE rowlock_worker")
     for statement in (
         "SELECT rowlock.cancel(gen_random_uuid())",
         "DELETE FROM rowlock.jobs_finished",
@@ -217,6 +229,9 @@ def test_a_worker_can_do_all_that_a_worker_does_and_cancel_nothing(sql: Any) -> 
         "DELETE FROM rowlock.sources",
     ):
         denied(sql, statement)
+
+
+def test_an_admin_cancels_jobs_and_may_not_drop_or_empty_tables(sql: Any) -> None:
     sql.execute("SET ROLE rowlock_admin")
     waiting = enqueue(sql)
     assert sql.execute("SELECT rowlock.cancel(%s)", [waiting]).fetchone() == ("cancelled",)

@@ -60,7 +60,7 @@ async def test_reading_one_job_does_not_hold_up_the_event_loop_while_another_rea
             while not store._reader.runner.turn.locked():
                 await asyncio.sleep(0.001)
         one = asyncio.ensure_future(store.run(own_jobs.get("ana", new_id())))
-        await asyncio.sleep(0.05)
+        await store.execute("CREATE TABLE sign (n)")  # the event loop and the writer go on meanwhile
         assert not slow.done()
         assert not one.done()
     finally:

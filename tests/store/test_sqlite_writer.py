@@ -51,6 +51,26 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Grows with each look of a writer whether another connection still has the file."""
+    seen, uniform = list[float](), random.uniform
+    monkeypatch.setattr(random, "uniform", lambda low, high: seen.append(low) or uniform(low, high))
+    return seen
+
+
+async def until_looked(looks: list[float], times: int) -> None:
+    async with asyncio.timeout(10):
+        while len(looks) < times:
+            await asyncio.sleep(0.005)
+
+
+async def turns_of_the_loop() -> None:
+    """Enough for a task that nothing holds up to end."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
 async def count(store: Any) -> int:
     async with store.transaction() as session:
         ((found,),) = await session.fetch("SELECT count(*) FROM rowlock_jobs_live")
@@ -95,13 +115,12 @@ async def test_after_a_slow_commit_even_a_small_write_goes_to_the_thread(store: 
 
 
 async def test_waiting_for_another_writer_does_not_block_the_event_loop(
-    store: Any, groups: list[int], tmp_path: Path
+    store: Any, groups: list[int], looks: list[float], tmp_path: Path
 ) -> None:
     other = apsw.Connection(str(tmp_path / "jobs.db"))
     other.execute("BEGIN IMMEDIATE")
     writing = asyncio.create_task(store.run(one()))
-    for _ in range(10):
-        await asyncio.sleep(0.005)  # the loop turns meanwhile
+    await until_looked(looks, 3)  # the loop turns meanwhile
     assert not writing.done()
     other.execute("ROLLBACK")
     other.close()
@@ -113,9 +132,10 @@ async def test_a_write_waits_until_the_users_transaction_has_ended(store: Any, g
     async with store.transaction() as session:
         await session.execute("CREATE TABLE mine (n)")
         writing = asyncio.create_task(store.run(one()))
-        await asyncio.sleep(0.02)
+        for n in range(5):  # each of these goes to the writer's thread and back
+            await session.execute("INSERT INTO mine VALUES ($1)", n)
         assert not writing.done()
-        await session.execute("INSERT INTO mine VALUES (1)")
+        assert await session.fetch("SELECT count(*) FROM rowlock_jobs_live") == [(0,)]
     await asyncio.wait_for(writing, 10)
     assert groups == [1]
 
@@ -154,17 +174,13 @@ async def test_the_log_is_copied_back_although_nobody_waits_for_it(store: Any, g
     assert groups == [1]
 
 
-async def test_a_writer_that_waits_for_another_looks_often(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite's own way, up to 100 ms between looks, misses the gaps of one who writes again and again."""
-    looks, uniform = list[float](), random.uniform
-    monkeypatch.setattr(random, "uniform", lambda low, high: looks.append(low) or uniform(low, high))
+async def test_a_writer_that_waits_for_another_looks_often(store: Any, looks: list[float]) -> None:
+    """SQLite itself waits for up to 100 ms between two looks, and misses the gaps of a process that writes often."""
     other = apsw.Connection(str(store.file))
     other.execute("BEGIN IMMEDIATE")
     writing = asyncio.create_task(store.run(one()))
-    async with asyncio.timeout(10):
-        while len(looks) < 20:
-            await asyncio.sleep(0.01)
-    assert not writing.done(), "the other still writes"
+    await until_looked(looks, 20)
+    assert not writing.done(), "the other connection still writes"
     other.execute("COMMIT")
     other.close()
     await asyncio.wait_for(writing, 10)
@@ -231,7 +247,7 @@ async def test_a_write_that_comes_beside_a_close_is_committed_and_leaves_no_file
         assert list(reading.execute("SELECT count(*) FROM rowlock_jobs_live")) == [(1,)]
 
 
-async def test_a_statement_after_the_end_of_its_transaction_is_told_so(store: Any) -> None:
+async def test_a_statement_after_the_end_of_its_transaction_is_refused(store: Any) -> None:
     async with store.transaction() as session:
         await session.execute("CREATE TABLE mine (n)")
     with pytest.raises(StoreError, match="transaction has ended"):
@@ -252,10 +268,9 @@ async def test_a_caller_cancelled_during_its_write_waits_for_the_commit(store: A
     store._writer._commit_seconds = 1.0  # to the thread
     writing = asyncio.create_task(store.run(op))
     assert await asyncio.to_thread(began.wait, 20)
-    writing.cancel()
-    await asyncio.sleep(0.05)
-    writing.cancel()
-    await asyncio.sleep(0.05)
+    for _ in range(2):
+        writing.cancel()
+        await turns_of_the_loop()
     assert not writing.done()
     go_on.set()
     await asyncio.wait({writing}, timeout=20)

@@ -1,7 +1,9 @@
 """Somebody who writes, so that nobody else can: in a transaction on SQLite, with the table locked on PostgreSQL."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from rowlock import Rowlock, Session
 from rowlock.core.config import Settings, WorkerSettings
@@ -32,3 +34,15 @@ async def until_nothing_is_written(app: Rowlock) -> None:
             ((me,),) = await tx.fetch("SELECT pg_backend_pid()")
             if not await tx.fetch(active, me):
                 return
+
+
+async def until_writers_wait(app: Rowlock, number: int) -> None:
+    """In `nobody_else_writes`: wait until so many writes of this app wait for its end."""
+    store: Any = await app.store()
+    blocked = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with asyncio.timeout(20):
+        while True:
+            found = store._writer._unanswered if store.writers == 1 else len(await app.fetch(blocked))
+            if found == number:
+                return
+            await asyncio.sleep(0.01)
