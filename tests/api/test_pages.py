@@ -1,19 +1,13 @@
 """Pages beside the API, and routes of the host application that ask who sent a request."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 
-from api.conftest import Api, add_tasks
+from api.conftest import Api, add_tasks, hosted
 from rowlock import ConfigError, Rowlock
-from rowlock.api.server import Server
 from support.each import each
 
 
@@ -21,19 +15,6 @@ from support.each import each
 def engine() -> str:
     """Pages and the host's routes stand before the store: one engine is enough."""
     return "sqlite"
-
-
-@asynccontextmanager
-async def running(app: Rowlock, host: Any, path: str = "") -> AsyncIterator[Api]:
-    """An application on a server of its own."""
-    server = Server(uvicorn.Config(host, port=0, log_config=None))
-    serving = asyncio.ensure_future(server.serve())
-    async with app, aiohttp.ClientSession() as http:
-        while not server.started:
-            await asyncio.sleep(0.01)
-        yield Api(app, "http://{}:{}".format(*server.address) + path, http)
-        server.should_exit = True
-        await serving
 
 
 def routes(app: Rowlock) -> APIRouter:
@@ -57,7 +38,7 @@ async def test_routes_of_the_application_know_who_asks(app_url: str, how: str) -
     host.include_router(routes(app))
     if host is not api_app:
         host.mount("/jobs", api_app)
-    async with running(app, host) as api:
+    async with hosted(app, host) as api:
         where = Api(app, api.url + ("" if host is api_app else "/jobs"), api.http)
         page, ana = await where.log_in("ana"), await where.token("ana")
         page.api = api
@@ -75,7 +56,7 @@ async def test_routes_of_the_application_know_who_asks(app_url: str, how: str) -
 
 async def test_an_application_that_says_who_asks_has_no_sessions(app_url: str) -> None:
     app = Rowlock(app_url)
-    async with running(app, app.asgi(lambda _: "ana")) as api:
+    async with hosted(app, app.asgi(lambda _: "ana")) as api:
         link = await app.login_link("bob", base_url=api.url)
         status, problem, _ = await api.ask("POST", "/api/session", None, {"once": link.partition("#once=")[2]})
         assert (status, problem["code"]) == (403, "FORBIDDEN")
@@ -88,7 +69,7 @@ async def test_pages_are_served_to_anybody_and_run_only_their_own_files(app_url:
     app.serve_pages(tmp_path)
     host = FastAPI()
     host.mount("/site", app.asgi())
-    async with running(app, host, "/site") as api:
+    async with hosted(app, host, "/site") as api:
         for path in ("/", "/static/index.html"):
             status, body, headers = await api.ask("GET", path)
             assert (status, body) == (200, b"<!doctype html><title>films</title>")
@@ -128,7 +109,7 @@ async def test_dot_files_and_links_that_lead_out_are_not_served(app_url: str, tm
     (tmp_path / "link").symlink_to(site)
     app = Rowlock(app_url)
     app.serve_pages(tmp_path / "link")
-    async with running(app, app.asgi()) as api:
+    async with hosted(app, app.asgi()) as api:
         for path in ("/", "/static/index.html", "/static/a.css", "/.well-known/security.txt"):
             assert (await api.ask("GET", path))[:2] == (200, b"content"), path
         hidden = ("/static/.env", "/static/out.txt", "/.well-known/.htpasswd", "/.well-known/out.txt")
@@ -152,7 +133,7 @@ async def test_a_route_of_the_application_is_behind_the_token_at_the_paths_of_pa
     host = app.asgi()
     if added == "later":
         host.include_router(router)
-    async with running(app, host) as api:
+    async with hosted(app, host) as api:
         ana = await api.token()
         for path in (place.format(name="7") for place in places):
             assert (await api.ask("GET", path))[0] == 401, path

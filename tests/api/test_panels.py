@@ -65,11 +65,10 @@ async def test_an_operator_sees_jobs_without_an_owner_run_in_another_process(api
 
 @pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_event_stream_tells_an_operator_what_changes_as_well(api: Api) -> None:
-    operator = await api.token(None, "operator")
-    reading = asyncio.ensure_future(read_stream(api, "/api/events", operator, 2))
-    while not reading.done():
-        await api.app.get_task("add").enqueue(a=1)
-        await asyncio.sleep(0.1)
+    operator, ready = await api.token(None, "operator"), asyncio.Event()
+    reading = asyncio.ensure_future(read_stream(api, "/api/events", operator, 2, ready))
+    await ready.wait()
+    await api.app.get_task("add").enqueue(a=1)
     assert [one["event"] for one in await reading] == ["ready", "panels.changed"]
 
 
