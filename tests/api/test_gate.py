@@ -36,7 +36,7 @@ async def test_a_socket_for_another_host_is_refused(api: Api) -> None:
         await api.http.ws_connect(f"{api.url}/api/ws", headers={"Host": "evil.example"})
 
 
-async def test_the_names_of_this_server_are_known(serve: Serve) -> None:
+async def test_a_request_for_the_loopback_or_an_allowed_host_is_served(serve: Serve) -> None:
     async with serve(allowed_hosts=["api.example"]) as api:
         ana = await api.token()
         for host in ("localhost", "localhost:1234", "127.0.0.1:80", "[::1]:80", "API.Example:443"):
@@ -239,7 +239,9 @@ async def test_requests_that_two_servers_could_read_differently_are_refused(
 
 
 @each("length, body", [(LENGTH, NEW_JOB), (CHUNKED, CHUNKS)], ids=["length", "chunks"])
-async def test_the_request_of_these_tests_is_accepted_as_it_stands(api: Api, length: str, body: bytes) -> None:
+async def test_the_request_that_is_made_ambiguous_elsewhere_is_accepted_when_it_is_not(
+    api: Api, length: str, body: bytes
+) -> None:
     whole = new_job(await api.token(), length).encode() + body
     assert b" 202 " in (await raw(api, whole)).splitlines()[0]
 

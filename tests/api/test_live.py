@@ -133,7 +133,7 @@ async def test_a_page_of_another_origin_cannot_open_a_socket(api: Api, origin: s
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_a_page_of_this_server_or_of_a_named_origin_can(serve: Serve) -> None:
+async def test_a_page_of_this_server_or_of_a_named_origin_can_open_a_socket(serve: Serve) -> None:
     async with serve(cors_origins=["https://shop.example"]) as api:
         for origin in (api.url, "https://shop.example"):
             async with api.http.ws_connect(

@@ -16,7 +16,7 @@ def filled(path: str) -> str:
     return f"{path}?text=abcd" if path.endswith("/find") else path
 
 
-def test_there_are_routes_to_test() -> None:
+def test_the_tables_of_these_tests_name_more_than_ten_operator_routes() -> None:
     assert len(OPERATOR) > 10
 
 

@@ -269,7 +269,7 @@ async def test_what_an_operator_may_do_is_not_shared_with_one_who_may_only_read(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_an_answer_that_failed_is_not_shared(api: Api) -> None:
+async def test_an_error_is_not_answered_from_what_another_page_has_read(api: Api) -> None:
     operator = await api.token(None, "operator")
     path = f"{JOBS}/00000000-0000-7000-8000-000000000001"
     assert [(await read(api, operator, '"x"', path))[0] for _ in range(2)] == [404, 404]

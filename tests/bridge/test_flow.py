@@ -126,7 +126,7 @@ async def test_an_unread_request_is_cancelled_at_once(app: Rowlock, remote: Remo
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_without_redis_in_the_config_enqueue_says_so(app_url: str) -> None:
+async def test_an_enqueue_of_a_remote_task_without_a_configured_redis_is_an_error(app_url: str) -> None:
     async with Rowlock(app_url) as app:
 
         @app.task("remote", runs_on="redis")

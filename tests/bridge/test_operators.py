@@ -152,7 +152,7 @@ async def test_a_letter_that_cannot_be_written_into_the_audit_stays_and_its_job_
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_numbers_show_lag_pending_and_dead_letters(app: Rowlock, remote: Remote) -> None:
+async def test_the_numbers_of_a_bridge_have_lag_pending_and_dead_letters(app: Rowlock, remote: Remote) -> None:
     async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
@@ -302,7 +302,7 @@ async def test_a_user_of_the_server_logs_in_by_the_url_and_its_password_is_in_no
         server.stop()
 
 
-async def test_jobs_that_nobody_publishes_are_told_by_explain_and_doctor(settings: Callable[..., Any]) -> None:
+async def test_explain_and_doctor_name_jobs_that_no_bridge_publishes(settings: Callable[..., Any]) -> None:
     """Who enqueues without the app's code cannot know that no bridge has a Redis."""
     async with with_tasks(Rowlock(settings=settings(redis__url=None))) as app:
         with pytest.raises(ConfigError, match="no Redis is configured"):

@@ -180,7 +180,7 @@ class Kept(Transport):
         self.envelopes.append(envelope)
 
 
-async def test_the_client_of_the_program_is_used_but_adds_nothing(app_url: str) -> None:
+async def test_events_go_through_the_programs_own_sentry_client_without_its_user_and_tags(app_url: str) -> None:
     kept = Kept()
     settings = load_settings(env={}, flags={"database": app_url, "sentry.enabled": True})
     with pytest.raises(ConfigError, match="call sentry_sdk"):

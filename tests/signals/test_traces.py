@@ -268,7 +268,7 @@ async def test_a_span_processor_that_raises_costs_no_job(app: Rowlock, monkeypat
             assert await (await work.enqueue(n=step)).wait(timeout=WAIT) == step
 
 
-def test_a_missing_library_is_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_without_their_library_are_an_error_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rowlock.signals.traces", None)
     with pytest.raises(ConfigError, match=r"rowlock\[otel\]"):
         _ = opened("sqlite:///unused.db").traces
