@@ -1,6 +1,7 @@
 """What operators watch: which pages have something new, read once for all of them; pages share what they read."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
@@ -74,11 +75,18 @@ async def test_an_event_stream_tells_an_operator_what_changes_as_well(api: Api) 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_operator_who_watches_one_job_is_told_of_that_job_alone(api: Api) -> None:
-    operator = await api.token(None, "operator")
-    job = await api.app.get_task("add").enqueue(a=1)
-    await api.app.get_task("add").enqueue(a=2)
-    reading = asyncio.ensure_future(read_stream(api, f"/api/jobs/{job.id}/events", operator, 1))
-    assert [one["event"] for one in await reading] == ["ready"]
+    ana, operator, ready = await api.token("ana"), await api.token(None, "operator"), asyncio.Event()
+    watched, other = await api.create(ana, a=1), await api.create(ana, a=2)
+    reading = asyncio.ensure_future(read_stream(api, f"/api/jobs/{watched}/events", operator, 2, ready))
+    async with api.socket(operator) as all_:
+        await all_.next()
+        await ready.wait()
+        await api.app.cancel(other)
+        while (await all_.next())["type"] != "panels.changed":
+            pass  # until those who watch all jobs were told which pages are out of date
+        await api.app.cancel(watched)
+        _, told = await reading
+    assert (told["event"], json.loads(told["data"])["jobId"]) == ("job.cancelled", watched)
 
 
 async def test_an_owner_is_not_told_of_jobs_without_an_owner(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
