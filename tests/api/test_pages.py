@@ -1,5 +1,6 @@
 """Pages beside the API, and routes of the host application that ask who sent a request."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,9 @@ async def test_an_application_that_says_who_asks_has_no_sessions(app_url: str) -
         assert (status, problem["code"]) == (403, "FORBIDDEN")
 
 
-async def test_pages_are_served_to_anybody_and_run_only_their_own_files(app_url: str, tmp_path: Path) -> None:
+@pytest.fixture
+async def site(app_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """A host application with the API and the pages of a folder, under a prefix."""
     (tmp_path / "index.html").write_text("<!doctype html><title>films</title>")
     (tmp_path / "page.js").write_text("0")
     app = Rowlock(app_url)
@@ -70,23 +73,33 @@ async def test_pages_are_served_to_anybody_and_run_only_their_own_files(app_url:
     host = FastAPI()
     host.mount("/site", app.asgi())
     async with hosted(app, host, "/site") as api:
-        for path in ("/", "/static/index.html"):
-            status, body, headers = await api.ask("GET", path)
-            assert (status, body) == (200, b"<!doctype html><title>films</title>")
-        policy = headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self';")
-        assert "unsafe" not in policy
-        assert headers["x-content-type-options"] == "nosniff"
-        assert (await api.ask("GET", "/", If_None_Match=headers["etag"]))[0] == 304
-        assert (await api.ask("HEAD", "/"))[1] == b""
-        assert (await api.ask("GET", "/static/page.js"))[2]["content-type"].startswith("text/javascript")
-        for missing in ("/static/", "/static/none.js", "/static/..%2fsecret", "/static/page.js/"):
-            assert (await api.ask("GET", missing))[1]["code"] == "NOT_FOUND"
-        for closed in ("/api/jobs", "/page.js", "/static"):
-            assert (await api.ask("GET", closed))[0] == 401
-        assert (await api.ask("POST", "/"))[0] == 401
-        async with api.http.get(api.url, allow_redirects=False) as moved:  # by the host application
-            assert moved.headers["location"].endswith("/site/")
+        yield api
+
+
+async def test_pages_are_served_to_anybody_and_may_run_only_their_own_scripts(site: Api) -> None:
+    for path in ("/", "/static/index.html"):
+        status, body, headers = await site.ask("GET", path)
+        assert (status, body) == (200, b"<!doctype html><title>films</title>")
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self';")
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert (await site.ask("GET", "/", If_None_Match=headers["etag"]))[0] == 304
+    assert (await site.ask("HEAD", "/"))[1] == b""
+    assert (await site.ask("GET", "/static/page.js"))[2]["content-type"].startswith("text/javascript")
+
+
+async def test_beside_the_pages_every_path_needs_a_token(site: Api) -> None:
+    for missing in ("/static/", "/static/none.js", "/static/..%2fsecret", "/static/page.js/"):
+        assert (await site.ask("GET", missing))[1]["code"] == "NOT_FOUND"
+    for closed in ("/api/jobs", "/page.js", "/static"):
+        assert (await site.ask("GET", closed))[0] == 401
+    assert (await site.ask("POST", "/"))[0] == 401
+
+
+async def test_the_prefix_of_the_pages_without_its_slash_is_redirected(site: Api) -> None:
+    async with site.http.get(site.url, allow_redirects=False) as moved:  # by the host application
+        assert moved.headers["location"].endswith("/site/")
 
 
 def test_a_folder_without_a_page_is_a_clear_error(tmp_path: Path) -> None:
