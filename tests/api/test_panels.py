@@ -39,7 +39,7 @@ async def until(socket: Socket, *pages: str) -> set[str]:
 
 
 async def shown(api: Api, token: str, path: str, fits: Callable[[Any], bool], socket: Socket) -> Any:
-    """What a page shows that reads `path` whenever it is told to, once that fits."""
+    """The answer of `path` once it fits. It is read again whenever a message names pages to read anew."""
     etag, value = None, None
     while True:
         headers = {"Authorization": f"Bearer {token}"} | ({} if etag is None else {"If-None-Match": etag})
