@@ -12,13 +12,14 @@ from typing import Any
 import aiohttp
 import psycopg
 import pytest
+import uvicorn
 
 from rowlock import Context, Permanent, Rowlock, State
 from rowlock.api import context
 from rowlock.api.access import tokens
 from rowlock.api.context import Service
 from rowlock.api.live.events import Event
-from rowlock.api.server import serving
+from rowlock.api.server import Server, serving
 from rowlock.core.config import load_settings
 from support.rigs.app import app_url
 from support.tasks.results import add_file_tasks
@@ -169,6 +170,22 @@ def serve(app_url: str, tmp_path: Path) -> Serve:
             yield Api(app, f"http://{host}:{port}", http, server.config.app.state.service)  # type: ignore[union-attr]
 
     return start
+
+
+@asynccontextmanager
+async def hosted(app: Rowlock, host: Any, path: str = "") -> AsyncIterator[Api]:
+    """A host application on a server of its own; its API is under the path."""
+    server = Server(uvicorn.Config(host, port=0, log_config=None))
+    running = asyncio.ensure_future(server.serve())
+    async with app, aiohttp.ClientSession() as http:
+        while not server.started:
+            await asyncio.wait({running}, timeout=0.01)
+            if running.done():
+                running.result()
+                raise AssertionError("the server has ended before it listened")
+        yield Api(app, "http://{}:{}".format(*server.address) + path, http)
+        server.should_exit = True
+        await running
 
 
 @pytest.fixture

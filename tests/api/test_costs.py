@@ -97,7 +97,7 @@ def test_no_request_is_handed_to_a_thread_for_what_it_depends_on() -> None:
     assert plain == set()
 
 
-def test_applications_share_their_routes() -> None:
+def test_two_applications_in_one_process_share_their_routes() -> None:
     """A route of its own for each application would take 100 ms of processor time at the first request."""
     first, second = (
         {(*sorted(route.methods), route.path): route for route in build(client).routes if isinstance(route, APIRoute)}

@@ -69,7 +69,7 @@ BAD = {
 
 
 @each("bad", BAD.values(), ids=BAD.keys())
-async def test_a_bad_token_is_nobodys(bad: str) -> None:
+async def test_a_jwt_that_is_not_valid_gives_no_owner(bad: str) -> None:
     assert await JwtVerifier(HS256).asker_of(bad) is None
 
 
@@ -90,7 +90,9 @@ def rs256(keys: tuple[rsa.RSAPrivateKey, bytes], tmp_path: Path) -> JwtVerifier:
     return JwtVerifier(JwtSettings(algorithm="RS256", jwks=str(file), issuer="https://id.example", audience="jobs"))
 
 
-async def test_published_keys_check_tokens(rs256: JwtVerifier, keys: tuple[rsa.RSAPrivateKey, bytes]) -> None:
+async def test_a_jwt_is_checked_with_the_published_key_that_it_names(
+    rs256: JwtVerifier, keys: tuple[rsa.RSAPrivateKey, bytes]
+) -> None:
     good = token(key=keys[0], algorithm="RS256", kid="one")
     assert (await rs256.asker_of(good)).owner == "ana"  # type: ignore[union-attr]
     assert await rs256.asker_of(token(key=keys[0], algorithm="RS256", kid="two")) is None
@@ -108,7 +110,7 @@ async def test_a_public_key_is_not_taken_for_a_shared_secret(
     assert await rs256.asker_of(forged) is None
 
 
-async def test_a_claim_can_make_an_operator() -> None:
+async def test_a_claim_of_a_jwt_can_make_its_owner_an_operator() -> None:
     verifier = JwtVerifier(HS256.model_copy(update={"operator_claim": "admin"}))
     operator = await verifier.asker_of(token({"admin": True}))
     assert operator is not None
@@ -142,12 +144,12 @@ def part(value: bytes) -> str:
 
 
 @each("bad", ["[" * 5000, "{}", "null", '{"alg": ["HS256"]}', '{"alg": "HS256", "kid": 7}', "\xff"])
-async def test_a_header_that_makes_no_sense_is_refused(bad: str) -> None:
+async def test_a_jwt_whose_header_cannot_be_read_is_refused(bad: str) -> None:
     assert await JwtVerifier(HS256).asker_of(f"{part(bad.encode())}.{part(b'{}')}.{part(b'x')}") is None
 
 
 @each("owner", ["a\x00b", "\ud800", "x" * 201, 7, ["ana"], {"name": "ana"}, True])
-async def test_an_owner_that_cannot_be_stored_is_nobody(owner: Any) -> None:
+async def test_a_jwt_whose_owner_cannot_be_stored_gives_no_owner(owner: Any) -> None:
     lenient = HS256.model_copy(update={"owner_claim": "user"})  # PyJWT itself checks that `sub` is text
     assert await JwtVerifier(lenient).asker_of(token({"user": owner})) is None
 
@@ -308,7 +310,7 @@ async def test_a_withdrawn_key_stops_working_and_a_new_one_works_after_the_coold
     assert not await published.has("two")
 
 
-async def test_a_fetch_that_is_stuck_gives_way_to_another(
+async def test_a_fetch_of_keys_that_is_stuck_is_followed_by_another_one(
     keys: tuple[rsa.RSAPrivateKey, bytes], provider: Provider, clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider.answers.clear()
@@ -336,7 +338,7 @@ async def test_a_socket_is_closed_when_its_token_expires(serve: Serve, monkeypat
             assert [await socket.closed(15) for socket in opened] == [sockets.REFUSED, sockets.REFUSED]
 
 
-async def test_a_request_with_such_a_token_is_its_owners(serve: Serve) -> None:
+async def test_a_request_with_a_jwt_sees_the_jobs_of_the_owner_that_the_jwt_names(serve: Serve) -> None:
     async with serve(
         jwt={"algorithm": "HS256", "secret": SECRET, "issuer": "https://id.example", "audience": "jobs"}
     ) as api:

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import os
 import time
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
@@ -172,12 +171,22 @@ async def test_a_socket_that_answers_no_ping_is_closed(serve: Serve) -> None:
 
 
 async def test_a_socket_that_answers_pings_stays_open(serve: Serve) -> None:
-    async with serve(idle_seconds=0.3) as api, AsyncExitStack() as stack:
-        ana = await api.token()
-        socket = await stack.enter_async_context(api.socket(ana))
-        assert (await socket.next())["type"] == "ready"
-        with pytest.raises(TimeoutError):  # nothing comes, neither an event nor an end
-            await socket.next(2)
+    async with serve(idle_seconds=0.8) as api:
+        ana, address = await api.token(), api.url.replace("http", "ws") + "/api/ws"
+        async with api.http.ws_connect(address, autoping=False) as raw:
+            await raw.send_json({"token": ana, "lastEventId": None})
+            answered = 0
+            async with asyncio.timeout(60):
+                while answered < 3:  # each is sent at least the idle time after the one before
+                    message = await raw.receive()
+                    assert message.type in (aiohttp.WSMsgType.PING, aiohttp.WSMsgType.TEXT), message
+                    if message.type is aiohttp.WSMsgType.PING:
+                        await raw.pong(message.data)
+                        answered += 1
+                await api.app.cancel(await api.create(ana, a=1))
+                while (message := await raw.receive()).type is aiohttp.WSMsgType.PING:
+                    await raw.pong(message.data)
+            assert message.json()["type"] == "job.cancelled"
 
 
 async def test_a_socket_that_does_not_say_who_it_is_is_closed(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ async def test_a_page_of_another_origin_cannot_open_a_socket(api: Api, origin: s
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_a_page_of_this_server_or_of_a_named_origin_can(serve: Serve) -> None:
+async def test_a_page_of_this_server_or_of_a_named_origin_can_open_a_socket(serve: Serve) -> None:
     async with serve(cors_origins=["https://shop.example"]) as api:
         for origin in (api.url, "https://shop.example"):
             async with api.http.ws_connect(
@@ -181,8 +181,10 @@ async def test_a_socket_that_is_refused_gets_an_error_with_the_position_it_came_
 # --- server-sent events
 
 
-async def read_stream(api: Api, path: str, token: str | None, count: int, **headers: str) -> list[dict[str, str]]:
-    """The first events of a stream, as their fields."""
+async def read_stream(
+    api: Api, path: str, token: str | None, count: int, begun: asyncio.Event | None = None, **headers: str
+) -> list[dict[str, str]]:
+    """The first events of a stream, as their fields. `begun` is set after the first one."""
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
@@ -198,6 +200,8 @@ async def read_stream(api: Api, path: str, token: str | None, count: int, **head
             elif fields.get("data"):
                 found.append(fields)
                 fields = {}
+                if begun is not None:
+                    begun.set()
                 if len(found) == count:
                     break
     return found

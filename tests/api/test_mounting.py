@@ -1,23 +1,20 @@
 """The API inside of somebody's application, under a prefix, with that application's own authentication; and alone."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import uvicorn
 from fastapi import APIRouter, FastAPI
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
-from api.conftest import Api, Serve, add_tasks
+from api.conftest import Api, Serve, add_tasks, hosted
 from rowlock import ConfigError, Rowlock
 from rowlock.api.access import tokens
-from rowlock.api.server import Server, serving
+from rowlock.api.server import serving
 from rowlock.core.config import load_settings
 from support.each import each
 
@@ -35,14 +32,7 @@ async def test_an_application_mounts_the_api_and_says_who_asks(app_url: str) -> 
     async def whose(request: HTTPConnection) -> str | None:
         return request.headers.get("X-Session")  # what a real one would look up
 
-    host = FastAPI()
-    host.mount("/site", app.asgi(whose))
-    server = Server(uvicorn.Config(host, port=0, log_config=None))
-    running = asyncio.ensure_future(server.serve())
-    async with app, aiohttp.ClientSession() as http:
-        while not server.started:
-            await asyncio.sleep(0.01)
-        api = Api(app, "http://{}:{}/site".format(*server.address), http)
+    async with mounted(app, whose) as api:
         assert (await api.ask("GET", "/api/jobs"))[0] == 401
         assert (await api.ask("GET", "/api/jobs", await api.token()))[0] == 401  # tokens are not asked here
         body = {"jobType": "add", "args": {"a": 1}}
@@ -51,25 +41,16 @@ async def test_an_application_mounts_the_api_and_says_who_asks(app_url: str) -> 
         assert headers["location"] == f"/site/api/jobs/{created['jobId']}"
         assert (await api.ask("GET", f"/api/jobs/{created['jobId']}", X_Session="ana"))[0] == 200
         assert (await api.ask("GET", f"/api/jobs/{created['jobId']}", X_Session="bob"))[0] == 404
-        async with http.ws_connect(api.url.replace("http", "ws") + "/api/ws", headers={"X-Session": "ana"}) as socket:
+        address = api.url.replace("http", "ws") + "/api/ws"
+        async with api.http.ws_connect(address, headers={"X-Session": "ana"}) as socket:
             assert (await socket.receive_json())["type"] == "ready"
-        server.should_exit = True
-        await running
 
 
-@asynccontextmanager
-async def mounted(app: Rowlock, authenticate: Any, host: Any = None) -> AsyncIterator[Api]:
-    """The API inside of another application, on a server of its own."""
+def mounted(app: Rowlock, authenticate: Any, host: Any = None) -> AbstractAsyncContextManager[Api]:
+    """The API inside of another application."""
     host = host or FastAPI()
     host.mount("/site", app.asgi(authenticate))
-    server = Server(uvicorn.Config(host, port=0, log_config=None))
-    running = asyncio.ensure_future(server.serve())
-    async with app, aiohttp.ClientSession() as http:
-        while not server.started:
-            await asyncio.sleep(0.01)
-        yield Api(app, "http://{}:{}/site".format(*server.address), http)
-        server.should_exit = True
-        await running
+    return hosted(app, host, "/site")
 
 
 def refuses(_: HTTPConnection) -> str:

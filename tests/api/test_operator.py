@@ -16,7 +16,7 @@ def filled(path: str) -> str:
     return f"{path}?text=abcd" if path.endswith("/find") else path
 
 
-def test_there_are_routes_to_test() -> None:
+def test_the_tables_of_these_tests_name_more_than_ten_operator_routes() -> None:
     assert len(OPERATOR) > 10
 
 
@@ -30,7 +30,7 @@ async def test_an_owners_token_is_refused_on_every_operator_route(api: Api) -> N
 
 @pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_owner_is_refused_whatever_the_body_is(api: Api) -> None:
-    """What a body must look like is told to operators alone."""
+    """Only an operator learns from the answer what a body must look like."""
     token = await api.token()
     for path in [path for method, path in OPERATOR if method == "POST"]:
         status, problem, _ = await api.ask("POST", filled(path), token, ["no such body"])

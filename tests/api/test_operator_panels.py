@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,7 +23,9 @@ def add_tasks(app: Rowlock) -> None:
         raise ValueError(f"HTTP 500 from {host!r} after {len(host)} tries")
 
 
-async def test_now_queues_and_charts_agree_with_what_happened(serve: Any) -> None:
+@pytest.fixture
+async def busy(serve: Any) -> AsyncIterator[Api]:
+    """A server whose worker has ended five jobs well, and three badly for two hosts."""
     async with serve(add_tasks) as api:
         app = api.app
         jobs = [await app.get_task("add").enqueue(a=n) for n in range(5)]
@@ -30,52 +33,51 @@ async def test_now_queues_and_charts_agree_with_what_happened(serve: Any) -> Non
         async with app.worker(pool_size=4, queues=["default", "links"]):
             await asyncio.gather(*(job.wait(60) for job in jobs))
             await asyncio.gather(*(job.wait(60) for job in broken), return_exceptions=True)
-        now = await operator(api, "now")
-        assert {name: now["totals"][name] for name in ("succeeded", "dead", "failed")} == {
-            "succeeded": 5,
-            "dead": 3,
-            "failed": 3,
-        }
-        assert sum(minute["succeeded"] for minute in now["minutes"]) == 5
-        assert len(now["minutes"]) == 60
-        assert [problem["kind"] for problem in now["problems"]] == ["no_workers", "dead"]
-        assert now["problems"][1]["text"].startswith("3 jobs of task 'call' became dead in the last 10 min")
-        assert now["sentence"].startswith("No worker is alive; 3 jobs of task 'call' became dead")
+        yield api
 
-        points = (await operator(api, "charts/throughput?minutes=30"))["points"]
-        assert len(points) == 30
-        assert [sum(point[what] for point in points) for what in ("succeeded", "dead", "failed")] == [5, 3, 3]
-        only = (await operator(api, "charts/throughput?minutes=30&queue=links"))["points"]
-        assert [sum(point[what] for point in only) for what in ("succeeded", "dead")] == [0, 3]
-        heat = await operator(api, "charts/heat?minutes=30")
-        assert sum(sum(cell["counts"]) for cell in heat["cells"]) == 8
-        assert len(heat["bounds"]) + 1 == len(heat["cells"][0]["counts"])
-        hours = await operator(api, "charts/throughput?minutes=10080")
-        assert (hours["stepSeconds"], len(hours["points"])) == (3600, 168)
-        assert sum(point["succeeded"] for point in hours["points"]) == 5
 
-        lanes = (await operator(api, "charts/slots?seconds=600"))["lanes"]
-        bars = [bar for lane in lanes for bar in lane["bars"]]
-        assert sorted(bar["outcome"] for bar in bars) == ["failed"] * 3 + ["succeeded"] * 5
-        for lane in lanes:  # no two of a lane overlap
-            ends = [bar["to"] for bar in lane["bars"]]
-            assert all(bar["from"] >= end for bar, end in zip(lane["bars"][1:], ends, strict=False))
+async def test_now_counts_what_has_ended_and_says_what_is_wrong(busy: Api) -> None:
+    now = await operator(busy, "now")
+    totals = {name: now["totals"][name] for name in ("succeeded", "dead", "failed")}
+    assert totals == {"succeeded": 5, "dead": 3, "failed": 3}
+    assert len(now["minutes"]) == 60
+    assert sum(minute["succeeded"] for minute in now["minutes"]) == 5
+    assert [problem["kind"] for problem in now["problems"]] == ["no_workers", "dead"]
+    assert now["problems"][1]["text"].startswith("3 jobs of task 'call' became dead in the last 10 min")
+    assert now["sentence"].startswith("No worker is alive; 3 jobs of task 'call' became dead")
 
-        (group,) = (await operator(api, "failures?since=1h"))["items"]
-        assert (group["task"], group["count"], sum(group["trend"])) == ("call", 3, 3)
-        assert group["message"] == "HTTP <n> from <…> after <n> tries"
-        assert group["sources"] == [
-            {"source": "domain:a.example", "count": 2},
-            {"source": "domain:b.example", "count": 1},
-        ]
-        assert (await operator(api, "failures?since=1h&task=add"))["items"] == []
 
-        sources = {one["name"]: one for one in (await operator(api, "sources"))["items"]}
-        assert sum(minute["failed"] for minute in sources["domain:a.example"]["strip"]) == 2
-        assert sources["domain"]["isClass"]
-        names = await operator(api, "names")
-        assert {"call", "add"} <= set(names["tasks"])
-        assert names["errorCodes"] == [group["errorCode"]]
+async def test_every_chart_has_each_job_that_ended_once(busy: Api) -> None:
+    points = (await operator(busy, "charts/throughput?minutes=30"))["points"]
+    assert len(points) == 30
+    assert [sum(point[what] for point in points) for what in ("succeeded", "dead", "failed")] == [5, 3, 3]
+    of_one_queue = (await operator(busy, "charts/throughput?minutes=30&queue=links"))["points"]
+    assert [sum(point[what] for point in of_one_queue) for what in ("succeeded", "dead")] == [0, 3]
+    week = await operator(busy, "charts/throughput?minutes=10080")
+    assert (week["stepSeconds"], len(week["points"])) == (3600, 168)
+    assert sum(point["succeeded"] for point in week["points"]) == 5
+    heat = await operator(busy, "charts/heat?minutes=30")
+    assert sum(sum(cell["counts"]) for cell in heat["cells"]) == 8
+    assert len(heat["bounds"]) + 1 == len(heat["cells"][0]["counts"])
+    lanes = (await operator(busy, "charts/slots?seconds=600"))["lanes"]
+    assert sorted(bar["outcome"] for lane in lanes for bar in lane["bars"]) == ["failed"] * 3 + ["succeeded"] * 5
+    for lane in lanes:  # no two of a lane overlap
+        ends = [bar["to"] for bar in lane["bars"]]
+        assert all(bar["from"] >= end for bar, end in zip(lane["bars"][1:], ends, strict=False))
+
+
+async def test_failures_with_one_message_are_one_group_with_its_sources(busy: Api) -> None:
+    (group,) = (await operator(busy, "failures?since=1h"))["items"]
+    assert (group["task"], group["count"], sum(group["trend"])) == ("call", 3, 3)
+    assert group["message"] == "HTTP <n> from <…> after <n> tries"
+    assert group["sources"] == [{"source": "domain:a.example", "count": 2}, {"source": "domain:b.example", "count": 1}]
+    assert (await operator(busy, "failures?since=1h&task=add"))["items"] == []
+    sources = {one["name"]: one for one in (await operator(busy, "sources"))["items"]}
+    assert sum(minute["failed"] for minute in sources["domain:a.example"]["strip"]) == 2
+    assert sources["domain"]["isClass"]
+    names = await operator(busy, "names")
+    assert {"call", "add"} <= set(names["tasks"])
+    assert names["errorCodes"] == [group["errorCode"]]
 
 
 async def test_a_queue_has_its_slots_depth_and_times(api: Api) -> None:

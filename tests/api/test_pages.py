@@ -1,19 +1,14 @@
 """Pages beside the API, and routes of the host application that ask who sent a request."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 
-from api.conftest import Api, add_tasks
+from api.conftest import Api, add_tasks, hosted
 from rowlock import ConfigError, Rowlock
-from rowlock.api.server import Server
 from support.each import each
 
 
@@ -21,19 +16,6 @@ from support.each import each
 def engine() -> str:
     """Pages and the host's routes stand before the store: one engine is enough."""
     return "sqlite"
-
-
-@asynccontextmanager
-async def running(app: Rowlock, host: Any, path: str = "") -> AsyncIterator[Api]:
-    """An application on a server of its own."""
-    server = Server(uvicorn.Config(host, port=0, log_config=None))
-    serving = asyncio.ensure_future(server.serve())
-    async with app, aiohttp.ClientSession() as http:
-        while not server.started:
-            await asyncio.sleep(0.01)
-        yield Api(app, "http://{}:{}".format(*server.address) + path, http)
-        server.should_exit = True
-        await serving
 
 
 def routes(app: Rowlock) -> APIRouter:
@@ -57,7 +39,7 @@ async def test_routes_of_the_application_know_who_asks(app_url: str, how: str) -
     host.include_router(routes(app))
     if host is not api_app:
         host.mount("/jobs", api_app)
-    async with running(app, host) as api:
+    async with hosted(app, host) as api:
         where = Api(app, api.url + ("" if host is api_app else "/jobs"), api.http)
         page, ana = await where.log_in("ana"), await where.token("ana")
         page.api = api
@@ -75,37 +57,49 @@ async def test_routes_of_the_application_know_who_asks(app_url: str, how: str) -
 
 async def test_an_application_that_says_who_asks_has_no_sessions(app_url: str) -> None:
     app = Rowlock(app_url)
-    async with running(app, app.asgi(lambda _: "ana")) as api:
+    async with hosted(app, app.asgi(lambda _: "ana")) as api:
         link = await app.login_link("bob", base_url=api.url)
         status, problem, _ = await api.ask("POST", "/api/session", None, {"once": link.partition("#once=")[2]})
         assert (status, problem["code"]) == (403, "FORBIDDEN")
 
 
-async def test_pages_are_served_to_anybody_and_run_only_their_own_files(app_url: str, tmp_path: Path) -> None:
+@pytest.fixture
+async def site(app_url: str, tmp_path: Path) -> AsyncIterator[Api]:
+    """A host application with the API and the pages of a folder, under a prefix."""
     (tmp_path / "index.html").write_text("<!doctype html><title>films</title>")
     (tmp_path / "page.js").write_text("0")
     app = Rowlock(app_url)
     app.serve_pages(tmp_path)
     host = FastAPI()
     host.mount("/site", app.asgi())
-    async with running(app, host, "/site") as api:
-        for path in ("/", "/static/index.html"):
-            status, body, headers = await api.ask("GET", path)
-            assert (status, body) == (200, b"<!doctype html><title>films</title>")
-        policy = headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self';")
-        assert "unsafe" not in policy
-        assert headers["x-content-type-options"] == "nosniff"
-        assert (await api.ask("GET", "/", If_None_Match=headers["etag"]))[0] == 304
-        assert (await api.ask("HEAD", "/"))[1] == b""
-        assert (await api.ask("GET", "/static/page.js"))[2]["content-type"].startswith("text/javascript")
-        for missing in ("/static/", "/static/none.js", "/static/..%2fsecret", "/static/page.js/"):
-            assert (await api.ask("GET", missing))[1]["code"] == "NOT_FOUND"
-        for closed in ("/api/jobs", "/page.js", "/static"):
-            assert (await api.ask("GET", closed))[0] == 401
-        assert (await api.ask("POST", "/"))[0] == 401
-        async with api.http.get(api.url, allow_redirects=False) as moved:  # by the host application
-            assert moved.headers["location"].endswith("/site/")
+    async with hosted(app, host, "/site") as api:
+        yield api
+
+
+async def test_pages_are_served_to_anybody_and_may_run_only_their_own_scripts(site: Api) -> None:
+    for path in ("/", "/static/index.html"):
+        status, body, headers = await site.ask("GET", path)
+        assert (status, body) == (200, b"<!doctype html><title>films</title>")
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; script-src 'self';")
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert (await site.ask("GET", "/", If_None_Match=headers["etag"]))[0] == 304
+    assert (await site.ask("HEAD", "/"))[1] == b""
+    assert (await site.ask("GET", "/static/page.js"))[2]["content-type"].startswith("text/javascript")
+
+
+async def test_beside_the_pages_every_path_needs_a_token(site: Api) -> None:
+    for missing in ("/static/", "/static/none.js", "/static/..%2fsecret", "/static/page.js/"):
+        assert (await site.ask("GET", missing))[1]["code"] == "NOT_FOUND"
+    for closed in ("/api/jobs", "/page.js", "/static"):
+        assert (await site.ask("GET", closed))[0] == 401
+    assert (await site.ask("POST", "/"))[0] == 401
+
+
+async def test_the_prefix_of_the_pages_without_its_slash_is_redirected(site: Api) -> None:
+    async with site.http.get(site.url, allow_redirects=False) as moved:  # by the host application
+        assert moved.headers["location"].endswith("/site/")
 
 
 def test_a_folder_without_a_page_is_a_clear_error(tmp_path: Path) -> None:
@@ -128,7 +122,7 @@ async def test_dot_files_and_links_that_lead_out_are_not_served(app_url: str, tm
     (tmp_path / "link").symlink_to(site)
     app = Rowlock(app_url)
     app.serve_pages(tmp_path / "link")
-    async with running(app, app.asgi()) as api:
+    async with hosted(app, app.asgi()) as api:
         for path in ("/", "/static/index.html", "/static/a.css", "/.well-known/security.txt"):
             assert (await api.ask("GET", path))[:2] == (200, b"content"), path
         hidden = ("/static/.env", "/static/out.txt", "/.well-known/.htpasswd", "/.well-known/out.txt")
@@ -152,7 +146,7 @@ async def test_a_route_of_the_application_is_behind_the_token_at_the_paths_of_pa
     host = app.asgi()
     if added == "later":
         host.include_router(router)
-    async with running(app, host) as api:
+    async with hosted(app, host) as api:
         ana = await api.token()
         for path in (place.format(name="7") for place in places):
             assert (await api.ask("GET", path))[0] == 401, path

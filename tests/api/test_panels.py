@@ -1,6 +1,7 @@
 """What operators watch: which pages have something new, read once for all of them; pages share what they read."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
@@ -38,7 +39,7 @@ async def until(socket: Socket, *pages: str) -> set[str]:
 
 
 async def shown(api: Api, token: str, path: str, fits: Callable[[Any], bool], socket: Socket) -> Any:
-    """What a page shows that reads `path` whenever it is told to, once that fits."""
+    """The answer of `path` once it fits. It is read again whenever a message names pages to read anew."""
     etag, value = None, None
     while True:
         headers = {"Authorization": f"Bearer {token}"} | ({} if etag is None else {"If-None-Match": etag})
@@ -65,21 +66,27 @@ async def test_an_operator_sees_jobs_without_an_owner_run_in_another_process(api
 
 @pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_event_stream_tells_an_operator_what_changes_as_well(api: Api) -> None:
-    operator = await api.token(None, "operator")
-    reading = asyncio.ensure_future(read_stream(api, "/api/events", operator, 2))
-    while not reading.done():
-        await api.app.get_task("add").enqueue(a=1)
-        await asyncio.sleep(0.1)
+    operator, ready = await api.token(None, "operator"), asyncio.Event()
+    reading = asyncio.ensure_future(read_stream(api, "/api/events", operator, 2, ready))
+    await ready.wait()
+    await api.app.get_task("add").enqueue(a=1)
     assert [one["event"] for one in await reading] == ["ready", "panels.changed"]
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_operator_who_watches_one_job_is_told_of_that_job_alone(api: Api) -> None:
-    operator = await api.token(None, "operator")
-    job = await api.app.get_task("add").enqueue(a=1)
-    await api.app.get_task("add").enqueue(a=2)
-    reading = asyncio.ensure_future(read_stream(api, f"/api/jobs/{job.id}/events", operator, 1))
-    assert [one["event"] for one in await reading] == ["ready"]
+    ana, operator, ready = await api.token("ana"), await api.token(None, "operator"), asyncio.Event()
+    watched, other = await api.create(ana, a=1), await api.create(ana, a=2)
+    reading = asyncio.ensure_future(read_stream(api, f"/api/jobs/{watched}/events", operator, 2, ready))
+    async with api.socket(operator) as all_:
+        await all_.next()
+        await ready.wait()
+        await api.app.cancel(other)
+        while (await all_.next())["type"] != "panels.changed":
+            pass  # until those who watch all jobs were told which pages are out of date
+        await api.app.cancel(watched)
+        _, told = await reading
+    assert (told["event"], json.loads(told["data"])["jobId"]) == ("job.cancelled", watched)
 
 
 async def test_an_owner_is_not_told_of_jobs_without_an_owner(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +277,7 @@ async def test_what_an_operator_may_do_is_not_shared_with_one_who_may_only_read(
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_an_answer_that_failed_is_not_shared(api: Api) -> None:
+async def test_an_error_is_not_answered_from_what_another_page_has_read(api: Api) -> None:
     operator = await api.token(None, "operator")
     path = f"{JOBS}/00000000-0000-7000-8000-000000000001"
     assert [(await read(api, operator, '"x"', path))[0] for _ in range(2)] == [404, 404]

@@ -222,4 +222,3 @@ async def test_files_go_with_their_jobs_and_never_before(files: Api) -> None:
     assert [path.name for path in (root / str(kept["jobId"])).iterdir()] == ["1"]
     assert not partial.parent.exists()
     assert (await files.ask("GET", f"/api/jobs/{kept['jobId']}/result", ana))[0] == 200
-    await asyncio.sleep(0)

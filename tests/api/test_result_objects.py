@@ -326,13 +326,13 @@ def test_a_job_with_one_young_object_is_left_alone(memory: ResultObjects, monkey
         ({"results.url": "s3://films", "results.signed_seconds": 0}, "greater than or equal to 1"),
     ],
 )
-def test_a_wrong_setting_is_named(flags: dict[str, Any], said: str) -> None:
+def test_a_wrong_setting_of_the_object_storage_is_named_in_the_error(flags: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said) as error:
         load_settings(env={}, flags=flags)
     assert str(error.value).startswith(list(flags)[-1])
 
 
-def test_a_missing_library_is_named_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_storage_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "rowlock.client.results.objects")
     monkeypatch.setitem(sys.modules, "obstore", None)
     app = Rowlock(settings=load_settings(env={}, flags={"results.url": "s3://films"}))

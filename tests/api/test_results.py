@@ -46,7 +46,7 @@ async def test_a_file_becomes_the_result_with_its_checksum_and_is_downloaded(fil
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_only_the_owner_downloads(files: Api) -> None:
+async def test_a_result_is_downloaded_by_nobody_but_its_owner(files: Api) -> None:
     ana, bob = await files.token("ana"), await files.token("bob")
     job = await run(files, ana, "draw")
     assert (await files.ask("GET", f"/api/jobs/{job['jobId']}/result", bob))[1]["code"] == "JOB_NOT_FOUND"
@@ -76,7 +76,7 @@ async def test_a_job_that_made_no_file_has_no_result_to_download(files: Api) -> 
     assert (await files.ask("GET", f"/api/jobs/{job['jobId']}/result", ana))[1]["code"] == "RESULT_NOT_FOUND"
 
 
-async def test_a_file_that_vanished_is_told(files: Api) -> None:
+async def test_a_result_whose_file_vanished_is_answered_with_410(files: Api) -> None:
     ana = await files.token()
     job = await run(files, ana, "draw")
     (files.app.results.path / str(job["resultUri"])).unlink()
@@ -107,7 +107,9 @@ async def film(files: Api) -> tuple[str, str]:
 
 
 @each("wanted, status, content", RANGES.values(), ids=RANGES.keys())
-async def test_one_range_of_a_file(files: Api, film: tuple[str, str], wanted: str, status: int, content: bytes) -> None:
+async def test_one_range_of_a_result_file_can_be_downloaded(
+    files: Api, film: tuple[str, str], wanted: str, status: int, content: bytes
+) -> None:
     answer, body, headers = await files.ask("GET", *film, Range=wanted)
     assert (answer, body) == (status, content)
     assert int(headers["content-length"]) == len(content)
@@ -115,7 +117,7 @@ async def test_one_range_of_a_file(files: Api, film: tuple[str, str], wanted: st
 
 
 @each("wanted", [f"bytes={SIZE}-", "bytes=9-2", "bytes=-0"])
-async def test_a_range_outside_of_the_file_is_refused(files: Api, film: tuple[str, str], wanted: str) -> None:
+async def test_a_range_outside_of_the_result_file_is_refused(files: Api, film: tuple[str, str], wanted: str) -> None:
     status, problem, headers = await files.ask("GET", *film, Range=wanted)
     assert (status, problem["code"]) == (416, "RANGE_NOT_SATISFIABLE")
     assert headers["content-range"] == f"bytes */{SIZE}"

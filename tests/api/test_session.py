@@ -24,7 +24,7 @@ async def exchange(api: Api, link: str, **headers: str) -> int:
 
 
 async def expire(api: Api, seconds: float = 1.0) -> None:
-    """Let all tokens, links and sessions have expired so many seconds ago."""
+    """Make the time of all tokens, links and sessions end this many seconds ago."""
     table, past = "rowlock_tokens", f"unixepoch() - {seconds}"
     if "postgres" in api.app.database:
         table, past = "rowlock.tokens", f"now() - interval '{seconds} s'"

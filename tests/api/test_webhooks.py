@@ -398,7 +398,7 @@ async def test_a_receiver_that_asks_for_a_pause_gets_it(serve: Serve) -> None:
         assert (failed.value.code, failed.value.retry_after) == ("STATUS_429", 120)
 
 
-async def test_a_long_pause_that_a_receiver_asks_for_is_not_one_of_other_owners_on_its_host(serve: Serve) -> None:
+async def test_a_long_pause_that_a_receiver_asks_for_delays_that_delivery_alone(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api, receiving([503], {"Retry-After": "999999999"}) as receiver:
         await secret_of(api)
         with pytest.raises(Retry) as failed:
@@ -465,7 +465,7 @@ def _id(delivery: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-async def test_a_job_that_no_end_of_a_job_made_delivers_nothing(serve: Serve) -> None:
+async def test_a_delivery_that_was_enqueued_by_hand_posts_nothing(serve: Serve) -> None:
     """Somebody who can insert rows must not have the server sign a message of theirs."""
     async with serve(webhooks=QUICK) as api, receiving() as receiver, api.app.worker():
         ana, _ = await api.token(), await secret_of(api)

@@ -12,10 +12,10 @@ from rowlock.core.errors import ConfigError
 from support.web.remote import Remote, until, until_state
 
 
-async def test_a_job_is_published_and_its_result_makes_it_succeed(app: Rowlock, remote: Remote) -> None:
-    task = app.get_task("REPLAY_MP4")
+async def test_a_request_has_the_fields_of_the_contract_and_its_job_stays_queued(app: Rowlock, remote: Remote) -> None:
+    task = app.get_task("REPLAY_MP4").using(owner="ana")
     async with app.bridge():
-        job = await task.using(owner="ana").enqueue(replayId=7, inputPath="replays/7.rep", durationMs=1500)
+        job = await task.enqueue(replayId=7, inputPath="replays/7.rep", durationMs=1500)
         request = await remote.request(job.id)
         assert set(request) == {"jobId", "jobType", "replayId", "options"}
         assert (request["jobType"], request["replayId"]) == ("REPLAY_MP4", "7")
@@ -24,9 +24,16 @@ async def test_a_job_is_published_and_its_result_makes_it_succeed(app: Rowlock, 
         assert (options["inputPath"], options["durationMs"], options["ownerId"]) == ("replays/7.rep", 1500, "ana")
         assert options["createdAt"].endswith("Z")
         assert options["outputPath"].startswith(f"{remote.results}/{job.id}/1-")
-        assert (await app.job(job.id)).state == "queued"
-        assert (await app.job(job.id)).started_at is None
+        published = await app.job(job.id)
+        assert (published.state, published.started_at) == ("queued", None)
 
+
+async def test_progress_of_a_worker_makes_its_job_running_and_its_result_makes_it_succeed(
+    app: Rowlock, remote: Remote
+) -> None:
+    async with app.bridge():
+        job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
+        request = await remote.request(job.id)
         remote.progress(job.id, 40, phase="encode", message="frame 4")
         running = await until_state(app, job.id, "running")
         assert (running.progress, running.phase, running.message) == (40, "encode", "frame 4")
@@ -126,7 +133,7 @@ async def test_an_unread_request_is_cancelled_at_once(app: Rowlock, remote: Remo
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_without_redis_in_the_config_enqueue_says_so(app_url: str) -> None:
+async def test_an_enqueue_of_a_remote_task_without_a_configured_redis_is_an_error(app_url: str) -> None:
     async with Rowlock(app_url) as app:
 
         @app.task("remote", runs_on="redis")

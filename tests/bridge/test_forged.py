@@ -154,7 +154,7 @@ async def test_the_folder_of_another_attempt_is_not_accepted(app: Rowlock, remot
         await until_state(app, job_id, "succeeded")
 
 
-async def test_of_a_repeated_result_one_is_accepted(app: Rowlock, remote: Remote) -> None:
+async def test_a_result_that_is_sent_twice_is_accepted_once(app: Rowlock, remote: Remote) -> None:
     async with app.bridge():
         job_id, request, _ = await published(app, remote)
         fields = remote.write(request)

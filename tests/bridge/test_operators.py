@@ -152,7 +152,7 @@ async def test_a_letter_that_cannot_be_written_into_the_audit_stays_and_its_job_
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_numbers_show_lag_pending_and_dead_letters(app: Rowlock, remote: Remote) -> None:
+async def test_the_numbers_of_a_bridge_have_lag_pending_and_dead_letters(app: Rowlock, remote: Remote) -> None:
     async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)
@@ -170,46 +170,99 @@ async def test_numbers_show_lag_pending_and_dead_letters(app: Rowlock, remote: R
     assert (found.unread, found.dead_letters, found.counters["dead_letters"]) == (1, 1, 1)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-def test_the_verbs_print_numbers_and_letters(
+class Shell:
+    """The program `rowlock`, with the database and the Redis of a test, and one dead letter that names no job."""
+
+    def __init__(self, remote: Remote, capsys: pytest.CaptureFixture[str]) -> None:
+        self.remote, self._capsys = remote, capsys
+        self.letter = self.add_letter()
+
+    def add_letter(self) -> str:
+        """The id of a new dead letter."""
+        letter = {"stream": "job.results", "entry": "1-1", "reason": "BAD_FIELD", "text": "no", "message": '{"a": "b"}'}
+        return str(self.remote.redis.xadd(self.remote.key("job.deadletter"), letter))
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """The exit code, what is printed and what is said on stderr."""
+        code = execute(list(arguments))
+        return code, *self._capsys.readouterr()
+
+    def printed(self, *arguments: str) -> Any:
+        """What a verb that succeeds prints as JSON."""
+        code, out, _ = self.run(*arguments, "--json")
+        assert code == 0
+        return json.loads(out)
+
+
+@pytest.fixture
+def shell(
     app_url: str, remote: Remote, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+) -> Shell:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ROWLOCK_DATABASE_URL", app_url)
     monkeypatch.setenv("ROWLOCK_REDIS__URL", remote.server.url)
     monkeypatch.setenv("ROWLOCK_REDIS__PREFIX", remote.prefix)
-    letter = {"stream": "job.results", "entry": "1-1", "reason": "BAD_FIELD", "text": "no", "message": '{"a": "b"}'}
-    entry = remote.redis.xadd(remote.key("job.deadletter"), letter)
+    return Shell(remote, capsys)
 
-    def printed(*arguments: str) -> Any:
-        assert execute([*arguments, "--json"]) == 0
-        return json.loads(capsys.readouterr().out)
 
-    async def dropped() -> list[audit.AuditEntry]:
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_the_verb_stats_counts_dead_letters(shell: Shell) -> None:
+    assert shell.printed("stats")["redis"]["dead_letters"] == 1
+    code, out, _ = shell.run("stats")
+    assert code == 0
+    assert "1 dead letter\n" in out
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_the_verbs_list_and_show_a_dead_letter(shell: Shell) -> None:
+    assert [one["id"] for one in shell.printed("deadletters", "list")] == [shell.letter]
+    assert shell.printed("deadletters", "show", shell.letter)["message"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_list_of_dead_letters_that_is_cut_off_says_so(shell: Shell) -> None:
+    shell.add_letter()
+    assert len(shell.printed("deadletters", "list", "--limit", "2")) == 2
+    assert shell.run("deadletters", "list", "--limit", "2")[2] == ""
+    code, _, said = shell.run("deadletters", "list", "--limit", "1")
+    assert (code, said) == (0, "rowlock: only the first 1 are shown; --limit shows more\n")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_dead_letter_that_is_dropped_is_gone_and_in_the_audit(shell: Shell) -> None:
+    async def drops() -> list[audit.AuditEntry]:
         async with Rowlock() as app:
             return [one for one in await app.perform(audit.entries(10)) if one.action == "deadletters.drop"]
 
-    assert printed("stats")["redis"]["dead_letters"] == 1
-    assert execute(["stats"]) == 0
-    assert "1 dead letter\n" in capsys.readouterr().out
-    assert [one["id"] for one in printed("deadletters", "list")] == [entry]
-    assert printed("deadletters", "show", entry)["message"] == {"a": "b"}
-    assert execute(["deadletters", "republish", entry]) == 4
-    assert "names no job" in capsys.readouterr().err
-    assert printed("deadletters", "drop", entry) == {"dropped": entry}
-    (written,) = asyncio.run(dropped())
-    assert (written.via, written.target, written.details) == ("cli", entry, {"job_id": None, "reason": "BAD_FIELD"})
-    assert execute(["deadletters", "drop", entry]) == 3
-    for _ in range(2):
-        remote.redis.xadd(remote.key("job.deadletter"), letter)
-    capsys.readouterr()
-    assert len(printed("deadletters", "list", "--limit", "2")) == 2
-    assert execute(["deadletters", "list", "--limit", "1"]) == 0
-    assert capsys.readouterr().err == "rowlock: only the first 1 are shown; --limit shows more\n"
-    assert execute(["deadletters", "drop", "letter"]) == 2
+    assert shell.printed("deadletters", "drop", shell.letter) == {"dropped": shell.letter}
+    (written,) = asyncio.run(drops())
+    assert (written.via, written.target) == ("cli", shell.letter)
+    assert written.details == {"job_id": None, "reason": "BAD_FIELD"}
+    assert shell.printed("deadletters", "list") == []
+    assert shell.run("deadletters", "drop", shell.letter)[0] == 3
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_dead_letter_that_names_no_job_cannot_be_republished(shell: Shell) -> None:
+    code, _, said = shell.run("deadletters", "republish", shell.letter)
+    assert code == 4
+    assert "names no job" in said
+    assert [one["id"] for one in shell.printed("deadletters", "list")] == [shell.letter]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_what_is_no_id_of_a_dead_letter_is_a_wrong_argument(shell: Shell) -> None:
+    assert shell.run("deadletters", "drop", "letter")[0] == 2
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_the_verb_deadletters_does_not_print_the_password_of_a_redis_that_it_cannot_reach(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ROWLOCK_REDIS__URL", "redis://ana:hunter2@127.0.0.1:1/0")
-    assert execute(["deadletters", "list"]) == 2
-    assert "hunter2" not in capsys.readouterr().err
+    code, _, said = shell.run("deadletters", "list")
+    assert code == 2
+    assert "hunter2" not in said
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -238,7 +291,7 @@ async def test_a_user_of_the_server_logs_in_by_the_url_and_its_password_is_in_no
                 there.succeed(await there.request(job.id))
                 await until_state(app, job.id, "succeeded")
                 server.stop()
-                await until_said(caplog, "outage, noticed by")
+                await until(lambda: "outage, noticed by" in caplog.text)
         wrong = with_tasks(Rowlock(settings=settings(redis__url=url.replace("hunter2", "hunter3"))))
         server.start()
         async with wrong:
@@ -249,13 +302,7 @@ async def test_a_user_of_the_server_logs_in_by_the_url_and_its_password_is_in_no
         server.stop()
 
 
-async def until_said(caplog: pytest.LogCaptureFixture, text: str) -> None:
-    from support.web.remote import until
-
-    await until(lambda: text in caplog.text)
-
-
-async def test_jobs_that_nobody_publishes_are_told_by_explain_and_doctor(settings: Callable[..., Any]) -> None:
+async def test_explain_and_doctor_name_jobs_that_no_bridge_publishes(settings: Callable[..., Any]) -> None:
     """Who enqueues without the app's code cannot know that no bridge has a Redis."""
     async with with_tasks(Rowlock(settings=settings(redis__url=None))) as app:
         with pytest.raises(ConfigError, match="no Redis is configured"):

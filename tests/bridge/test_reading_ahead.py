@@ -56,19 +56,26 @@ async def test_a_bridge_that_is_stopped_stores_what_it_has_read_ahead(
 ) -> None:
     requests = await published(app, remote, 4)
     monkeypatch.setattr(listener, "BATCH", 2)
-    settle, stopping = stored.settle, asyncio.Event()
+    settle, read_ahead, stopping = stored.settle, asyncio.Event(), asyncio.Event()
 
     async def slow(*given: Any) -> Any:
         await until(lambda: pending(remote) == 4)
-        stopping.set()
-        await asyncio.sleep(0)
+        read_ahead.set()
+        await stopping.wait()
         return await settle(*given)
 
     monkeypatch.setattr(stored, "settle", slow)
     for request in requests:
         remote.succeed(request)
-    async with app.bridge():
-        await stopping.wait()
+    async with app.bridge() as bridge:
+        finish = bridge.publisher.finish
+
+        async def finish_and_say_so() -> None:  # a bridge that stops does this before it ends what it reads
+            stopping.set()
+            await finish()
+
+        monkeypatch.setattr(bridge.publisher, "finish", finish_and_say_so)
+        await read_ahead.wait()
         monkeypatch.setattr(stored, "settle", settle)
     assert pending(remote) == 0
     for request in requests:

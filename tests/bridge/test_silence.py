@@ -131,7 +131,9 @@ async def test_what_a_dead_bridge_has_not_sent_is_sent_by_another(quick_app: Row
         await until_state(app, job.id, "succeeded")
 
 
-async def test_a_cancel_by_a_flag_alone_ends_a_remote_job(app: Rowlock, remote: Remote) -> None:
+async def test_a_remote_job_whose_cancel_was_only_requested_in_the_database_is_cancelled(
+    app: Rowlock, remote: Remote
+) -> None:
     async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
         await remote.request(job.id)

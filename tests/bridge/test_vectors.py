@@ -76,7 +76,7 @@ def test_the_worker_in_node_keeps_the_contract(
     assert len(json.loads(said)) == 6
 
 
-def test_a_careless_worker_is_told_what_it_does_wrong(
+def test_the_check_of_a_worker_lists_every_mistake_of_a_careless_one(
     redis_server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker = [sys.executable, "-c", CARELESS, redis_server.url, f"{tmp_path.name}:"]

@@ -59,7 +59,7 @@ async def test_each_view_fits_a_phone_in_the_dark(shop: World, window: OpenWindo
         await look_at_each_view(shop, shown, axe=True)
 
 
-async def test_numbers_are_those_of_the_database(shop: World, window: OpenWindow) -> None:
+async def test_the_numbers_of_the_dashboard_are_those_of_the_database(shop: World, window: OpenWindow) -> None:
     async with window(await shop.login()) as shown:
         page = shown.page
         await show(page, "jobs?task=links.enrich")
@@ -213,7 +213,7 @@ CLOSE_AND_FIND = """() => {
 
 
 @ONE_ENGINE
-async def test_the_keyboard_is_enough(shop: World, window: OpenWindow) -> None:
+async def test_the_dashboard_can_be_used_with_the_keyboard_alone(shop: World, window: OpenWindow) -> None:
     async with window(await shop.login()) as shown:
         page = shown.page
         await live(page)

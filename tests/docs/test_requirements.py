@@ -52,7 +52,7 @@ def listed() -> list[tuple[str, str, str]]:
     return rows((ROOT / "docs" / "requirements.md").read_text(encoding="utf-8"))
 
 
-def test_every_number_is_listed_once_and_in_order(listed: list[tuple[str, str, str]]) -> None:
+def test_every_number_of_a_requirement_is_listed_once_and_in_order(listed: list[tuple[str, str, str]]) -> None:
     numbers = [number for number, _, _ in listed]
     assert [number for number, count in Counter(numbers).items() if count > 1] == []
     assert numbers == EXPECTED
@@ -90,5 +90,5 @@ def test_a_row_that_names_existing_tests_or_is_open_has_no_problem(cell: str) ->
         f"{HERE}::test_a_row_that_names_existing_tests_or_is_open_has_no_problem, later",
     ],
 )
-def test_a_bad_row_is_found(cell: str) -> None:
+def test_a_row_of_the_requirements_with_a_mistake_has_one_problem(cell: str) -> None:
     assert len(problems("S0.1", "a demand", cell)) == 1

@@ -9,5 +9,5 @@ __all__ = ["app_in_real_time", "app_url"]
 
 @pytest.fixture
 def engine() -> str:
-    """What is told of a job is the worker's: one engine is enough. A test of what is stored for it names both."""
+    """Logs, traces and metrics come from the worker: one engine is enough. A test of what is stored names both."""
     return "sqlite"

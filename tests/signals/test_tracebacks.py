@@ -25,7 +25,7 @@ def fail_in_json() -> None:
     json.loads("{")
 
 
-def test_causes_contexts_groups_and_notes_are_all_told_in_pythons_order() -> None:
+def test_a_traceback_has_causes_contexts_groups_and_notes_in_pythons_order() -> None:
     def work() -> None:
         try:
             try:
@@ -53,7 +53,7 @@ def test_causes_contexts_groups_and_notes_are_all_told_in_pythons_order() -> Non
     assert 'json.loads("{")' in text, "the line of source"
 
 
-def test_a_suppressed_context_is_not_told() -> None:
+def test_a_traceback_leaves_out_a_context_that_was_suppressed() -> None:
     def work() -> None:
         try:
             fail_in_json()
@@ -79,7 +79,7 @@ def test_a_text_that_is_too_long_loses_frames_of_libraries_and_keeps_the_users_o
     assert "JSONDecodeError: Expecting property name" in short
 
 
-def test_a_recursion_is_told_in_a_few_lines() -> None:
+def test_the_traceback_of_a_recursion_is_shortened_to_a_few_lines() -> None:
     def again(n: int) -> None:
         again(n + 1)
 
@@ -89,18 +89,18 @@ def test_a_recursion_is_told_in_a_few_lines() -> None:
     assert "RecursionError: maximum recursion depth exceeded" in text
 
 
-def test_a_huge_message_is_cut_to_the_limit() -> None:
+def test_the_huge_message_of_an_exception_is_cut_to_the_limit() -> None:
     error = raised(lambda: (_ for _ in ()).throw(ExceptionGroup("many", [ValueError("ü" * 9000)] * 20)))
     assert len(text_of(error, STORED_BYTES).encode()) <= STORED_BYTES
 
 
-def test_a_circle_of_causes_ends() -> None:
+def test_a_traceback_of_causes_in_a_circle_has_each_exception_once() -> None:
     first, second = ValueError("first"), ValueError("second")
     first.__cause__, second.__cause__ = second, first
     assert text_of(first).count("ValueError: ") == 2
 
 
-def test_a_message_cannot_forge_a_line() -> None:
+def test_the_message_of_an_exception_cannot_forge_a_line_of_a_traceback() -> None:
     text = text_of(ValueError("first\n2026-01-01 ERROR forged\r\x1b[31mred\u2028more"))
     assert all(line.startswith("  ") for line in text.splitlines() if line)
     assert "\x1b" not in text

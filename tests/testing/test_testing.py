@@ -31,7 +31,7 @@ async def test_a_task_runs_inline_with_a_context_and_without_a_job(app: Rowlock)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-async def test_inline_errors_are_those_of_the_task(app: Rowlock) -> None:
+async def test_a_task_that_runs_inline_raises_its_own_errors(app: Rowlock) -> None:
     @app.task
     async def fail() -> None:
         raise Permanent("no", code="HTTP_403")

@@ -271,7 +271,6 @@ async def test_what_is_stored_and_logged_of_a_failure_has_nobodys_data_in_it(
     await it.bring(bookmarks_file(*(f"http://{host}/p?token={CANARY}#{CANARY}" for host in hosts)))
     async with it.app.worker(poll_interval_seconds=0.1):
         await it.until(lambda: _all_tried(it))
-        await asyncio.sleep(0)
     assert len(await jobs(it)) == len(hosts)
     said = [(job.error_code, job.error_message, job.args) for job in await jobs(it)]
     odd = next(job for job in await jobs(it) if job.source == "domain:odd.example")

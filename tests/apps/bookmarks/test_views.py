@@ -86,7 +86,7 @@ async def test_the_views_speak_the_documents_words(place: Make, reader: psycopg.
     assert ("canceled",) in await all_of(reader, "SELECT status FROM import_jobs")
 
 
-async def test_a_link_has_one_row_there_its_newest_job(place: Make, reader: psycopg.AsyncConnection) -> None:
+async def test_a_link_has_one_row_in_the_view_for_its_newest_job(place: Make, reader: psycopg.AsyncConnection) -> None:
     """S0.8: link_canonical_id is unique."""
     it = await imported(place)
     await it.work(await it.bring(bookmarks_file("http://dead.example/")))

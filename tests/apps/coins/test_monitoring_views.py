@@ -33,26 +33,37 @@ async def test_jobs_and_markets_are_shown_in_the_documents_words(url: str, marke
                 while await fetch(coins, ended) != [(3,)]:
                     await asyncio.sleep(0.02)
                 await arrived.wait()
-            columns = "source_id, intake_id, status, locked_by, locked_at, heartbeat_at, completed_at, error_message"
-            jobs = {row[0]: row[1:] for row in await fetch(coins, f"SELECT {columns} FROM coins_scrape_jobs")}
-            columns = "id, name, enabled, failure_streak, last_success_at, last_failure_at, paused_until"
-            health = {row[0]: row[1:] for row in await fetch(coins, f"SELECT {columns} FROM coins_source_health")}
+            jobs = await by_first(
+                coins, "coins_scrape_jobs", "source_id", "intake_id", "status", "locked_by", "locked_at",
+                "heartbeat_at", "completed_at", "error_message",
+            )  # fmt: skip
+            health = await by_first(
+                coins, "coins_source_health", "id", "name", "enabled", "failure_streak", "last_success_at",
+                "last_failure_at", "paused_until",
+            )  # fmt: skip
             stuck = await fetch(coins, "SELECT status, locked_by, seconds_since_heartbeat FROM coins_stuck_jobs")
             gate.set()
-    assert {name: (row[0], row[1]) for name, row in jobs.items()} == {
-        "fine": (1, "succeeded"), "wrong": (1, "failed"), "down": (1, "retryable"), "slow": (1, "running")
-    }  # fmt: skip
-    _, _, worker, locked_at, heartbeat_at, completed_at, _ = jobs["slow"]
-    assert (moment(locked_at), moment(heartbeat_at), completed_at) == (clock.now(), clock.now(), None)
-    assert moment(jobs["fine"][5]) == clock.now()
-    assert "404" in jobs["wrong"][6]
-    name, enabled, streak, last_success_at, _, paused_until = health["fine"]
-    assert (name, bool(enabled), streak, moment(last_success_at)) == ("The fine market", True, 0, clock.now())
-    assert (health["down"][2], moment(health["down"][4]), paused_until) == (1, clock.now(), None)
-    assert (bool(health["never"][1]), health["never"][2]) == (True, 0)
+    words = {name: row["status"] for name, row in jobs.items()}
+    assert words == {"fine": "succeeded", "wrong": "failed", "down": "retryable", "slow": "running"}
+    assert {row["intake_id"] for row in jobs.values()} == {1}
+    assert moment(jobs["slow"]["locked_at"]) == moment(jobs["slow"]["heartbeat_at"]) == clock.now()
+    assert jobs["slow"]["completed_at"] is None
+    assert moment(jobs["fine"]["completed_at"]) == clock.now()
+    assert "404" in jobs["wrong"]["error_message"]
+    fine, down, never = health["fine"], health["down"], health["never"]
+    assert (fine["name"], bool(fine["enabled"]), fine["failure_streak"]) == ("The fine market", True, 0)
+    assert (moment(fine["last_success_at"]), fine["paused_until"]) == (clock.now(), None)
+    assert (down["failure_streak"], moment(down["last_failure_at"])) == (1, clock.now())
+    assert (bool(never["enabled"]), never["failure_streak"]) == (True, 0)
     ((status, locked_by, silent),) = stuck
-    assert (status, locked_by) == ("running", worker)
+    assert (status, locked_by) == ("running", jobs["slow"]["locked_by"])
     assert silent > timedelta(minutes=5).total_seconds()
+
+
+async def by_first(coins: Coins, view: str, *columns: str) -> dict[str, dict[str, Any]]:
+    """The rows of a view by their first column."""
+    found = await fetch(coins, f"SELECT {', '.join(columns)} FROM {view}")
+    return {row[0]: dict(zip(columns, row, strict=True)) for row in found}
 
 
 async def test_a_paused_class_pauses_every_market_in_the_view(coins: Coins, markets: Markets) -> None:

@@ -46,7 +46,7 @@ def show() -> list[Execution]:
     return [execution(name, second) for name, ticks in TICKS.items() for second in ticks]
 
 
-def test_a_good_show_has_no_mistakes() -> None:
+def test_a_demo_that_went_as_planned_has_no_mistakes() -> None:
     assert mistakes(show()) == []
     assert "17 ticks were fired by two dispatchers and made 17 executions" in summary(show())
 

@@ -10,9 +10,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from apps.stickers.rig import Process, Shop, environment, point_at
+import psycopg
+
+from apps.stickers.rig import Process, Shop, environment, point_at, until
 from apps.stickers.test_demo import block
 from rowlock import JobHandle
+from rowlock.store import queues
 from rowlock_apps.stickers import app
 
 SECONDS = 0.25  # that a sticker takes; the document's take 50
@@ -30,10 +33,12 @@ async def test_a_second_replica_halves_the_wait_and_no_job_runs_twice(postgres_u
         async with app:
             await shop.open("ana", 100)
             first = exits.enter_context(Process(tmp_path / "first.log", env, "-m", *worker))
-            alone = await ten_stickers(shop, warm=1)
+            await (await shop.submit("ana", "warm up")).wait(30)  # the replica starts its drawing process
+            alone = await ten_stickers(shop)
             second = exits.enter_context(Process(tmp_path / "second.log", env, "-m", *worker))
             await second.says("Worker started")
-            shared = await ten_stickers(shop, warm=2)
+            await two_are_drawn_at_once(shop)
+            shared = await ten_stickers(shop)
             await shop.check_the_books()
         assert await asyncio.gather(first.stop(), second.stop()) == [0, 0]
 
@@ -46,10 +51,26 @@ async def test_a_second_replica_halves_the_wait_and_no_job_runs_twice(postgres_u
     check_the_logs([first.log, second.log], [*alone, *shared])
 
 
-async def ten_stickers(shop: Shop, warm: int) -> list[JobHandle[Any]]:
-    """Ten orders that were drawn. Before them one for each replica, which starts its drawing process."""
-    for job in [await shop.submit("ana", "warm up", wait_seconds=0.3) for _ in range(warm)]:
+async def two_are_drawn_at_once(shop: Shop) -> None:
+    """Neither of two drawings can go on before both replicas have begun to draw one."""
+    await app.perform(queues.pause("stickers"))
+    jobs = [await shop.submit("ana", f"held {number}") for number in range(2)]
+    with psycopg.connect(shop.url) as held:
+        held.execute("SELECT 1 FROM stickers_orders FOR UPDATE")  # each drawing first writes to its order
+        await app.perform(queues.resume("stickers"))
+
+        async def both_are_held() -> bool:
+            blocked = "SELECT count(*) FROM pg_stat_activity WHERE CAST($1 AS int) = ANY (pg_blocking_pids(pid))"
+            return await shop.fetch(blocked, held.info.backend_pid) == [(2,)]
+
+        await until(both_are_held, story=lambda: "the replicas do not draw at the same time")
+    for job in jobs:
         await job.wait(30)
+    assert len({job.locked_by for job in jobs}) == 2
+
+
+async def ten_stickers(shop: Shop) -> list[JobHandle[Any]]:
+    """Ten orders that were drawn."""
     jobs = [await shop.submit("ana", f"cat {number}", wait_seconds=SECONDS) for number in range(10)]
     for job in jobs:
         await job.wait(30)
