@@ -8,6 +8,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from rowlock.worker.systemd import Notifier
 from support.each import each
 
@@ -45,6 +47,7 @@ SERVICES = {
 }
 
 
+@pytest.mark.timeout(300)  # five services one after the other
 @each("service", SERVICES)
 def test_every_service_says_that_it_has_started_lives_and_stops(tmp_path: Path, service: str) -> None:
     (tmp_path / "jobs.py").write_text(APP)
