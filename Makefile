@@ -24,11 +24,12 @@ GRAPHILE := bench/systems/graphile
 # The generator of API clients that the docs show has a venv of its own: it needs an older typer than we do.
 CLIENT := $(VENV)/client
 
-.PHONY: help demo test soak golden mutants path ui images bench bench-full bench-compare bench-tools lint format wheel clean
+.PHONY: help demo test rough soak golden mutants path ui images bench bench-full bench-compare bench-tools lint format wheel clean
 
 help:
 	@echo "make demo    install the library into $(VENV) and run its demo"
 	@echo "make test    lint, then all tests but the long ones; some alone at once: ARGS=tests/worker, ARGS='-n 4 -k claim'"
+	@echo "make rough   all tests beside busy loops (ARGS='--loops 2') or in processes that stand still now and then (ARGS=--stops)"
 	@echo "make soak    the long tests"
 	@echo "make golden  write tests/golden anew: the SQL that runs, the schemas, the public names"
 	@echo "make mutants break the product on purpose, again and again: a test must fail each time (ARGS=claim to choose)"
@@ -54,6 +55,9 @@ images: ui
 # With ARGS, what you work on starts at once: no lint, and one process unless ARGS has -n.
 test: $(if $(ARGS),,lint) ui
 	$(BIN)/pytest $(or $(ARGS),-n auto --dist loadscope --no-loadscope-reorder)
+
+rough: ui
+	cd tests && ../$(BIN)/python -m support.rough $(ARGS)
 
 soak: $(VENV)/.dev
 	$(BIN)/pytest -m soak --timeout=3600 $(ARGS)

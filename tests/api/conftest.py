@@ -5,6 +5,7 @@ import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import aiohttp
 import psycopg
 import pytest
 
-from rowlock import Context, Permanent, Rowlock
+from rowlock import Context, Permanent, Rowlock, State
 from rowlock.api import context
 from rowlock.api.access import tokens
 from rowlock.api.context import Service
+from rowlock.api.live.events import Event
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
 from support.rigs.app import app_url
@@ -181,6 +183,27 @@ async def files(serve: Serve) -> AsyncIterator[Api]:
     """A server with tasks that make result files, and no worker."""
     async with serve(add_file_tasks) as started:
         yield started
+
+
+def event_of(number: int, kind: str = "job.progress", state: State = State.RUNNING, job_id: str | None = None) -> Event:
+    """An event with this id, of a job of ana's; by default each is of another job."""
+    return Event(
+        id=number,
+        job_id=job_id or f"job-{number}",
+        owner="ana",
+        type=kind,
+        task="add",
+        state=state,
+        attempt=1,
+        progress=None,
+        phase=None,
+        message=None,
+        result_uri=None,
+        result_checksum=None,
+        error_code=None,
+        error_message=None,
+        at=datetime.now(UTC),
+    )
 
 
 def add_tasks(app: Rowlock) -> None:

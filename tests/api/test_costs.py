@@ -14,6 +14,7 @@ from api.test_strangers import routes
 from rowlock import Rowlock
 from rowlock.api.app import ROUTERS, build
 from rowlock.store.engine.operation import Call, Operation
+from support.each import each
 
 
 class Counter:
@@ -49,8 +50,14 @@ async def statements(api: Api, monkeypatch: pytest.MonkeyPatch) -> Counter:
     return counter
 
 
-@pytest.mark.parametrize(
-    ("path", "most"),
+@pytest.fixture
+async def thirty_jobs(api: Api) -> list[str]:
+    ana = await api.token()
+    return [await api.create(ana, a=number) for number in range(30)]
+
+
+@each(
+    "path, most",
     [
         ("/api/jobs/{job}", 1),
         ("/api/jobs", 2),  # the ids, and the rows
@@ -60,11 +67,10 @@ async def statements(api: Api, monkeypatch: pytest.MonkeyPatch) -> Counter:
     ],
 )
 async def test_a_question_about_jobs_takes_few_statements_whatever_the_number_of_jobs(
-    api: Api, statements: Counter, path: str, most: int
+    api: Api, thirty_jobs: list[str], statements: Counter, path: str, most: int
 ) -> None:
     ana = await api.token()
-    jobs = [await api.create(ana, a=number) for number in range(30)]
-    path = path.replace("{job}", jobs[0])
+    path = path.replace("{job}", thirty_jobs[0])
     await api.ask("GET", path, ana)  # the token is remembered from here on
     statements.names.clear()
     status, _, _ = await api.ask("GET", path, ana)
@@ -101,6 +107,7 @@ def test_applications_share_their_routes() -> None:
     assert all(second[key] is route for key, route in first.items())
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_answer_does_not_wait_for_the_clients_acknowledgement(api: Api) -> None:
     """With Nagle's algorithm each answer after the first ones of a connection would take at least 40 ms."""
     seconds = []

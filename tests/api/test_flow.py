@@ -12,6 +12,7 @@ import pytest
 
 from cli.command import Cli
 from rowlock import Rowlock
+from rowlock.api.access import tokens
 from rowlock.api.live import events
 from support.servers.postgres import free_port
 
@@ -56,6 +57,14 @@ async def ready(http: aiohttp.ClientSession, url: str) -> None:
             await asyncio.sleep(0.1)
 
 
+async def new_token(url: str) -> str:
+    """A token of ana's, without a process that makes it."""
+    secret = tokens.new_secret()
+    async with Rowlock(url) as app:
+        await (await app.store()).run(tokens.create(secret, "ana", "jobs"))
+    return secret
+
+
 async def told(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterator[dict[str, Any]]:
     """The events that a socket brings."""
     async for message in socket:
@@ -67,7 +76,7 @@ async def told(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterator[dict[st
 async def test_a_job_is_created_watched_and_downloaded_although_the_server_dies_on_the_way(
     cli: Cli, app_url: str
 ) -> None:
-    token, port = cli.json("tokens", "create", "--owner", "ana")["token"], free_port()
+    token, port = await new_token(app_url), free_port()
     url, serve = f"http://127.0.0.1:{port}", ("serve", "--port", str(port))
     seen: list[dict[str, Any]] = []
     cli.start("worker")
@@ -107,14 +116,9 @@ async def test_a_job_is_created_watched_and_downloaded_although_the_server_dies_
     assert job["checksum"] == seen[-1]["checksum"] == f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def test_serve_refuses_an_address_that_others_reach_while_there_is_no_token(cli: Cli) -> None:
-    assert "rowlock tokens create" in cli.error(
-        "serve", "--host", "0.0.0.0", "--port", "0", "--log-level", "error", code=2
-    )
-
-
-async def test_up_serves_the_api_beside_worker_and_dispatcher(cli: Cli) -> None:
-    token, port = cli.json("tokens", "create", "--owner", "ana")["token"], free_port()
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_up_serves_the_api_beside_worker_and_dispatcher(cli: Cli, app_url: str) -> None:
+    token, port = await new_token(app_url), free_port()
     up = cli.start("up", "--port", str(port))
     url = f"http://127.0.0.1:{port}"
     async with asyncio.timeout(60), aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as http:

@@ -5,6 +5,8 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from api.conftest import Api, Serve
 from rowlock import Rowlock
 from rowlock.api.access import idempotency
@@ -87,6 +89,7 @@ async def test_the_key_of_a_server_that_died_is_free_again_after_a_while(api: Ap
     assert await post(api, ana) == (202, job_id)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_request_that_is_refused_lets_its_key_go(api: Api) -> None:
     ana = await api.token()
     wrong = {"jobType": "add", "args": {"a": "one"}}

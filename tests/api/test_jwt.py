@@ -25,11 +25,18 @@ from rowlock.api.access.published_keys import PublishedKeys
 from rowlock.api.live import sockets
 from rowlock.core.config import JwtSettings, load_settings
 from rowlock.core.errors import ConfigError
+from support.each import each
 from support.tasks.results import CONTENT, add_file_tasks
 
 SECRET = "a shared secret of more than thirty-two bytes"
 HS256 = JwtSettings(algorithm="HS256", secret=SECRET, issuer="https://id.example", audience="jobs")
 GOOD: dict[str, Any] = {"sub": "ana", "iss": "https://id.example", "aud": "jobs"}
+
+
+@pytest.fixture
+def engine() -> str:
+    """A provider's tokens are checked without the store: one engine is enough."""
+    return "sqlite"
 
 
 def token(claims: dict[str, Any] | None = None, key: Any = SECRET, algorithm: str = "HS256", **header: str) -> str:
@@ -61,7 +68,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
+@each("bad", BAD.values(), ids=BAD.keys())
 async def test_a_bad_token_is_nobodys(bad: str) -> None:
     assert await JwtVerifier(HS256).asker_of(bad) is None
 
@@ -110,8 +117,8 @@ async def test_a_claim_can_make_an_operator() -> None:
         assert (await verifier.asker_of(token({"admin": claim}))).owner == "ana"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
+@each(
+    "given, message",
     [
         ({"algorithm": "HS256"}, "needs secret"),
         ({"algorithm": "RS256"}, "needs jwks"),
@@ -134,12 +141,12 @@ def part(value: bytes) -> str:
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
 
 
-@pytest.mark.parametrize("bad", ["[" * 5000, "{}", "null", '{"alg": ["HS256"]}', '{"alg": "HS256", "kid": 7}', "\xff"])
+@each("bad", ["[" * 5000, "{}", "null", '{"alg": ["HS256"]}', '{"alg": "HS256", "kid": 7}', "\xff"])
 async def test_a_header_that_makes_no_sense_is_refused(bad: str) -> None:
     assert await JwtVerifier(HS256).asker_of(f"{part(bad.encode())}.{part(b'{}')}.{part(b'x')}") is None
 
 
-@pytest.mark.parametrize("owner", ["a\x00b", "\ud800", "x" * 201, 7, ["ana"], {"name": "ana"}, True])
+@each("owner", ["a\x00b", "\ud800", "x" * 201, 7, ["ana"], {"name": "ana"}, True])
 async def test_an_owner_that_cannot_be_stored_is_nobody(owner: Any) -> None:
     lenient = HS256.model_copy(update={"owner_claim": "user"})  # PyJWT itself checks that `sub` is text
     assert await JwtVerifier(lenient).asker_of(token({"user": owner})) is None
@@ -315,21 +322,18 @@ async def test_a_fetch_that_is_stuck_gives_way_to_another(
     await until(lambda: provider.asked == 2)
 
 
-@pytest.mark.parametrize("by", ["header", "ticket"])
-async def test_a_socket_is_closed_when_its_token_expires(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, by: str
-) -> None:
+async def test_a_socket_is_closed_when_its_token_expires(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowlock.api.access.jwt.LEEWAY_SECONDS", 0)
     async with serve(jwt={"algorithm": "HS256", "secret": SECRET}) as api:
         short = token({"iss": None, "aud": None, "exp": time.time() + 3})
         address, headers = api.url.replace("http", "ws") + "/api/ws", {"Authorization": f"Bearer {short}"}
-        if by == "ticket":
-            _, body, _ = await api.ask("POST", "/api/tickets", short)
-            address, headers = f"{address}?ticket={body['ticket']}", {}
-        async with api.http.ws_connect(address, headers=headers) as raw:
-            socket = Socket(raw)
-            assert (await socket.next())["type"] == "ready"
-            assert await socket.closed(15) == sockets.REFUSED
+        _, body, _ = await api.ask("POST", "/api/tickets", short)
+        by_header = api.http.ws_connect(address, headers=headers)
+        by_ticket = api.http.ws_connect(f"{address}?ticket={body['ticket']}")
+        async with by_header as first, by_ticket as second:
+            opened = [Socket(first), Socket(second)]
+            assert [(await socket.next())["type"] for socket in opened] == ["ready", "ready"]
+            assert [await socket.closed(15) for socket in opened] == [sockets.REFUSED, sockets.REFUSED]
 
 
 async def test_a_request_with_such_a_token_is_its_owners(serve: Serve) -> None:

@@ -14,9 +14,14 @@ from api.conftest import Api, Serve
 from rowlock import Context, Rowlock
 from rowlock.api.live import sockets
 from rowlock.core.config import load_settings
-from support.rigs.app import app_url
+from support.each import each
+from support.rigs.stores import ENGINES
 
-__all__ = ["app_url"]
+
+@pytest.fixture
+def engine() -> str:
+    """One engine is enough for connections and time; a test of what the store counts names both."""
+    return "sqlite"
 
 
 async def test_one_address_with_many_tokens_waits_for_its_turn(serve: Serve) -> None:
@@ -34,9 +39,7 @@ async def test_one_address_with_many_tokens_waits_for_its_turn(serve: Serve) -> 
         assert handshake.value.status == 429
 
 
-@pytest.mark.parametrize(
-    "path", ["/livez", "/readyz", "/api/openapi.json", "/metrics", "/", "/static/app.js", "/pre", "/wrong host"]
-)
+@each("path", ["/livez", "/readyz", "/api/openapi.json", "/metrics", "/", "/static/app.js", "/pre", "/wrong host"])
 async def test_paths_that_need_no_token_count_for_the_address_limit(serve: Serve, path: str) -> None:
     async with serve(address_requests_per_minute=12, metrics_open=True, base_path="/pre") as api:  # two at once
         api.url += "" if path == "/pre" else "/pre"
@@ -203,6 +206,7 @@ async def test_a_result_that_is_too_large_fails_the_job_and_leaves_no_file(app_u
     assert [file.parent.parent.name for file in (tmp_path / "results").rglob("out.bin")] == [fits.id]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_jobs_that_two_servers_create_at_the_same_moment_count_for_the_limit_of_their_owner(serve: Serve) -> None:
     async with serve(jobs_per_owner=3) as api, serve(jobs_per_owner=3) as other:
         ana, bob = await api.token("ana"), await api.token("bob")

@@ -12,12 +12,14 @@ import aiohttp
 import psycopg
 import pytest
 
-from api.conftest import Api, Serve
+from api.conftest import Api, Serve, event_of
+from rowlock import State
 from rowlock.api import context
 from rowlock.api.access import tokens
 from rowlock.api.live import events, reader, sockets
 from rowlock.api.live.reader import EventPosition
 from rowlock.store.upkeep.retention import forget
+from support.each import each
 
 
 async def test_a_socket_tells_progress_and_end_of_the_owners_jobs_and_of_no_others(api: Api) -> None:
@@ -37,6 +39,7 @@ async def test_a_socket_tells_progress_and_end_of_the_owners_jobs_and_of_no_othe
     assert (other[-1]["type"], other[-1]["errorCode"]) == ("job.failed", "BROKEN")
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_socket_tells_its_owner_that_a_job_was_cancelled(api: Api) -> None:
     ana = await api.token()
     async with api.socket(ana) as socket:
@@ -81,7 +84,7 @@ async def test_a_client_that_comes_back_gets_what_it_missed(api: Api) -> None:
         assert (await socket.next())["jobId"] not in jobs
 
 
-@pytest.mark.parametrize("position", ["nonsense", "-1.0", "999999999.999999999", "1", "1.2.3", ""])
+@each("position", ["nonsense", "-1.0", "999999999.999999999", "1", "1.2.3", ""])
 async def test_a_position_that_nobody_gave_is_answered_with_resync(api: Api, position: str) -> None:
     async with api.socket(await api.token(), position) as socket:
         assert (await socket.next())["type"] == "resync"
@@ -112,7 +115,8 @@ async def test_a_ticket_opens_one_socket_once(api: Api) -> None:
             assert second.close_code == sockets.REFUSED
 
 
-@pytest.mark.parametrize("hello", ["", "{", "[]", '{"token": 1}', '{"token": "rowlock_nobodys"}', "{}", "x" * 20_000])
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("hello", ["", "{", "[]", '{"token": 1}', '{"token": "rowlock_nobodys"}', "{}", "x" * 20_000])
 async def test_a_socket_that_does_not_say_who_it_is_gets_nothing(api: Api, hello: str) -> None:
     async with api.socket() as socket:
         await socket.raw.send_str(hello)
@@ -120,13 +124,15 @@ async def test_a_socket_that_does_not_say_who_it_is_gets_nothing(api: Api, hello
         assert await socket.closed() == sockets.REFUSED
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1.evil.example", "file://", ""])
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("origin", ["http://evil.example", "null", "https://127.0.0.1.evil.example", "file://", ""])
 async def test_a_page_of_another_origin_cannot_open_a_socket(api: Api, origin: str) -> None:
     with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
         await api.http.ws_connect(api.url.replace("http", "ws") + "/api/ws", headers={"Origin": origin})
     assert refused.value.status == 403
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_page_of_this_server_or_of_a_named_origin_can(serve: Serve) -> None:
     async with serve(cors_origins=["https://shop.example"]) as api:
         for origin in (api.url, "https://shop.example"):
@@ -148,6 +154,7 @@ async def test_revoking_a_token_closes_its_socket_within_five_seconds(api: Api) 
         assert (await stays.next())["type"] == "job.cancelled"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_owner_gets_no_more_connections_than_connections_per_owner(serve: Serve) -> None:
     async with serve(connections_per_owner=2) as api:
         ana, bob = await api.token("ana"), await api.token("bob")
@@ -160,7 +167,8 @@ async def test_an_owner_gets_no_more_connections_than_connections_per_owner(serv
             assert (await api.ask("GET", "/api/events", ana))[0] == 429
 
 
-@pytest.mark.parametrize("way", ["ticket", "hello"])
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("way", ["ticket", "hello"])
 async def test_a_socket_that_is_refused_gets_an_error_with_the_position_it_came_with(api: Api, way: str) -> None:
     address = f"{api.url.replace('http', 'ws')}/api/ws"
     async with api.http.ws_connect(address + ("?ticket=used&lastEventId=3.7" if way == "ticket" else "")) as raw:
@@ -195,6 +203,7 @@ async def read_stream(api: Api, path: str, token: str | None, count: int, **head
     return found
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_stream_tells_one_job_and_ends_with_it(api: Api) -> None:
     ana = await api.token()
     job_id = await api.create(ana, "steps", count=2)
@@ -207,6 +216,7 @@ async def test_a_stream_tells_one_job_and_ends_with_it(api: Api) -> None:
     assert {json.loads(one["data"])["jobId"] for one in found[1:]} == {job_id}
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_stream_goes_on_after_the_last_event_id(api: Api) -> None:
     ana = await api.token()
     (ready,) = await read_stream(api, "/api/events", ana, 1)
@@ -218,6 +228,7 @@ async def test_a_stream_goes_on_after_the_last_event_id(api: Api) -> None:
     assert [json.loads(one["data"])["jobId"] for one in (first, *rest[1:])] == jobs
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_the_stream_of_a_job_that_has_ended_tells_its_end_and_ends(api: Api) -> None:
     ana = await api.token()
     job_id = await api.create(ana, a=1)
@@ -227,11 +238,15 @@ async def test_the_stream_of_a_job_that_has_ended_tells_its_end_and_ends(api: Ap
     assert json.loads(found[1]["data"])["jobId"] == job_id
 
 
-@pytest.mark.parametrize("position", ["nonsense", "999999999.999999999"])
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("position", ["nonsense", "999999999.999999999"])
 async def test_a_stream_goes_on_after_resync_because_a_browser_would_come_back_with_its_position(
     api: Api, position: str
 ) -> None:
     ana = await api.token()
+    async with asyncio.timeout(20):
+        while api.service.feed._watchers:  # of the row before: the server notices a little later that it has left
+            await asyncio.sleep(0.01)
     reading = asyncio.ensure_future(read_stream(api, "/api/events", ana, 3, Last_Event_ID=position))
     job_id = await api.create(ana, a=1)
     async with asyncio.timeout(20):
@@ -243,6 +258,7 @@ async def test_a_stream_goes_on_after_resync_because_a_browser_would_come_back_w
     assert [one["event"] for one in found] == ["resync", "ready", "job.cancelled"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_the_stream_of_a_job_that_has_ended_tells_its_end_also_after_resync(api: Api) -> None:
     ana = await api.token()
     job_id = await api.create(ana, a=1)
@@ -280,14 +296,14 @@ async def test_a_client_that_leaves_in_the_middle_of_an_event_stream_is_no_error
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Room for 500 sockets with both of their ends in this process."""
+    """Room for many sockets with both of their ends in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_five_hundred_idle_sockets_ask_the_database_no_more_often_than_one(
+async def test_two_hundred_idle_sockets_ask_the_database_no_more_often_than_one(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, many_files: None
 ) -> None:
     """The bound has no number of sockets in it: one reader's rounds, and one question about all tokens in two seconds.
@@ -309,7 +325,7 @@ async def test_five_hundred_idle_sockets_ask_the_database_no_more_often_than_one
         async with AsyncExitStack() as open_:
             connector = aiohttp.TCPConnector(limit=0)
             unlimited = replace(api, http=await open_.enter_async_context(aiohttp.ClientSession(connector=connector)))
-            for _ in range(10):
+            for _ in range(4):
                 await asyncio.gather(*(idle() for _ in range(50)))
             monkeypatch.setattr(type(store), "run", counting)
             began = time.monotonic()
@@ -325,7 +341,7 @@ async def test_five_hundred_idle_sockets_ask_the_database_no_more_often_than_one
 async def test_a_client_that_does_not_read_is_cut_off_and_the_memory_it_costs_is_bounded() -> None:
     watcher = reader.EventWatcher("ana", None)
     for number in range(1, 100_001):
-        watcher.put(made(number, "job.completed"), EventPosition(number, number))
+        watcher.put(event_of(number, "job.completed", State.SUCCEEDED), EventPosition(number, number))
     assert watcher.overrun
     assert await watcher.take(20.0) == []
 
@@ -333,17 +349,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_the_memory_it_costs_is
 async def test_progress_that_waits_is_replaced_by_newer_progress_of_the_same_job() -> None:
     watcher = reader.EventWatcher("ana", None)
     for number in range(1, 10_001):
-        watcher.put(made(number, "job.progress", job=f"job-{number % 3}"), EventPosition(number, number))
+        watcher.put(event_of(number, job_id=f"job-{number % 3}"), EventPosition(number, number))
     taken = await watcher.take(20.0)
     assert not watcher.overrun
     assert [event.id for event, _ in taken] == [9_998, 9_999, 10_000]
-
-
-def made(number: int, kind: str, job: str | None = None) -> events.Event:
-    from datetime import UTC, datetime
-
-    from rowlock import State
-
-    state = State.RUNNING if kind == "job.progress" else State.SUCCEEDED
-    rest = (None,) * 7
-    return events.Event(number, job or f"job-{number}", "ana", kind, "add", state, 1, *rest, datetime.now(UTC))

@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from api.conftest import Api
 from rowlock.signals.metrics import METRICS, MOST, OTHER
 from rowlock.signals.server_meter import of_queues, of_sources
@@ -12,6 +14,7 @@ from rowlock.store.sources.sources import SourceLevel
 from signals.scraping import names, values
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_metrics_are_for_operators(api: Api) -> None:
     assert (await api.ask("GET", "/metrics"))[0] == 401
     assert (await api.ask("GET", "/metrics", await api.token("ana")))[0] == 403
@@ -22,6 +25,7 @@ async def test_metrics_are_for_operators(api: Api) -> None:
     assert b"rowlock_workers " in text
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_metrics_can_be_opened_to_everybody(serve: Any) -> None:
     async with serve(**{"api.metrics_open": True}) as api:
         assert (await api.ask("GET", "/metrics"))[0] == 200
@@ -55,6 +59,7 @@ async def test_the_database_s_numbers_are_exported_under_their_documented_names(
     assert "ana" not in text
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_worker_in_the_process_of_the_server_shows_its_numbers_there(api: Api) -> None:
     async with api.app.worker():
         job = await api.create(await api.token("ana"), "add", a=1, b=2)
@@ -63,6 +68,7 @@ async def test_a_worker_in_the_process_of_the_server_shows_its_numbers_there(api
     assert values(raw.decode(), "rowlock_attempts_total") == {("default", "add", "succeeded"): 1}
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_many_scrapes_share_one_reading_of_the_database(api: Api) -> None:
     operator = await api.token(None, "operator")
     first = (await api.ask("GET", "/metrics", operator))[1]
@@ -73,8 +79,29 @@ async def test_many_scrapes_share_one_reading_of_the_database(api: Api) -> None:
 
 
 def test_the_labels_of_queues_and_sources_are_bounded() -> None:
-    queues = tuple(QueueStats(f"q{n}", n, 0, 1, 0, 1.0, False, 2.0) for n in range(250))
-    stats = Stats(queues, True, 0, 0, {}, {}, True, ())
+    queues = tuple(
+        QueueStats(
+            name=f"q{n}",
+            queued=n,
+            retryable=0,
+            running=1,
+            waiting=0,
+            oldest_ready_seconds=1.0,
+            paused=False,
+            longest_running_seconds=2.0,
+        )
+        for n in range(250)
+    )
+    stats = Stats(
+        queues=queues,
+        exact=True,
+        workers=0,
+        slots=0,
+        finished={},
+        finished_tasks={},
+        finished_exact=True,
+        set_aside=(),
+    )
     depth = of_queues(stats)["rowlock_queue_depth"]
     assert len({sample.labels[0] for sample in depth}) == MOST + 1
     queued = [sample.value for sample in depth if sample.labels[1] == "queued"]

@@ -19,6 +19,13 @@ from rowlock import ConfigError, Rowlock
 from rowlock.api.access import tokens
 from rowlock.api.server import Server, serving
 from rowlock.core.config import load_settings
+from support.each import each
+
+
+@pytest.fixture
+def engine() -> str:
+    """Who asks is found out before the store is asked: one engine is enough."""
+    return "sqlite"
 
 
 async def test_an_application_mounts_the_api_and_says_who_asks(app_url: str) -> None:
@@ -81,8 +88,8 @@ async def breaks_later(_: HTTPConnection) -> str:
     return breaks(_)
 
 
-@pytest.mark.parametrize(
-    ("authenticate", "status", "code"),
+@each(
+    "authenticate, status, code",
     [
         (lambda _: "ana", 200, None),
         (lambda _: None, 401, "UNAUTHORIZED"),
@@ -97,7 +104,7 @@ async def breaks_later(_: HTTPConnection) -> str:
     ],
     ids=["owner", "none", "refuses", "refuses later", "breaks", "breaks later", "number", "empty", "NUL", "too long"],
 )
-@pytest.mark.parametrize("host", [FastAPI, Starlette])
+@each("host", [FastAPI, Starlette])
 async def test_what_the_applications_own_function_answers_or_raises(
     app_url: str, authenticate: Any, status: int, code: str | None, host: Any
 ) -> None:
@@ -137,7 +144,7 @@ async def test_a_server_behind_a_prefix_names_it_in_addresses(serve: Serve) -> N
         assert (await api.ask("GET", headers["location"], ana))[0] == 200
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+@each("host", ["0.0.0.0", "::", "192.0.2.1"])
 async def test_without_a_token_the_server_listens_on_no_address_that_others_reach(app_url: str, host: str) -> None:
     app = Rowlock(settings=load_settings(env={}, flags={"database": app_url, "api.host": host, "api.port": 0}))
     async with app:

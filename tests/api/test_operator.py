@@ -4,6 +4,7 @@ import pytest
 
 from api.conftest import Api
 from api.test_strangers import routes
+from support.each import each
 
 OPERATOR = [one for one in routes() if one[1].startswith("/api/operator")]
 
@@ -19,6 +20,7 @@ def test_there_are_routes_to_test() -> None:
     assert len(OPERATOR) > 10
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_owners_token_is_refused_on_every_operator_route(api: Api) -> None:
     token = await api.token()
     for method, path in OPERATOR:
@@ -26,6 +28,7 @@ async def test_an_owners_token_is_refused_on_every_operator_route(api: Api) -> N
         assert (status, problem["code"]) == (403, "FORBIDDEN"), (method, path)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_owner_is_refused_whatever_the_body_is(api: Api) -> None:
     """What a body must look like is told to operators alone."""
     token = await api.token()
@@ -100,8 +103,8 @@ async def test_an_operator_sees_and_cancels_a_batch(api: Api) -> None:
     assert (await api.ask("POST", f"/api/operator/batches/{batch.id}/cancel", operator))[1]["code"] == "NOT_ALLOWED"
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "code"),
+@each(
+    "path, body, code",
     [
         ("/api/operator/schedules/nothing/run", None, "NOT_FOUND"),
         ("/api/operator/batches/nothing/cancel", None, "NOT_FOUND"),
@@ -126,18 +129,9 @@ async def test_what_cannot_be_done_is_a_documented_problem(
     assert (problem["code"], status >= 400) == (code, True)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("sources/api:shop", {"concurrency": 1}),
-        ("sources/api:shop/pause", {"seconds": 60}),
-        ("queues/default/pause", None),
-        ("batches/{batch}/cancel", None),
-        ("jobs", {"task": "add", "args": {"a": 1}}),
-    ],
-)
-async def test_what_cannot_be_written_into_the_audit_is_not_done(api: Api, path: str, body: object) -> None:
+@pytest.fixture
+async def audit_is_full(api: Api) -> tuple[Api, str, str]:
+    """A server whose audit takes no more entries, an operator's token, and a batch with one job."""
     operator = await api.token(None, "operator")
     await api.app.sources.set("api:shop", concurrency=5)
     async with api.app.batch("nightly") as batch:
@@ -146,7 +140,25 @@ async def test_what_cannot_be_written_into_the_audit_is_not_done(api: Api, path:
         await transaction.execute(
             "CREATE TRIGGER full BEFORE INSERT ON rowlock_audit BEGIN SELECT RAISE(ABORT, 'the audit is full'); END"
         )
-    path = path.format(batch=batch.id)
+    return api, operator, batch.id
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each(
+    "path, body",
+    [
+        ("sources/api:shop", {"concurrency": 1}),
+        ("sources/api:shop/pause", {"seconds": 60}),
+        ("queues/default/pause", None),
+        ("batches/{batch}/cancel", None),
+        ("jobs", {"task": "add", "args": {"a": 1}}),
+    ],
+)
+async def test_what_cannot_be_written_into_the_audit_is_not_done(
+    audit_is_full: tuple[Api, str, str], path: str, body: object
+) -> None:
+    api, operator, batch_id = audit_is_full
+    path = path.format(batch=batch_id)
     assert (await api.ask("POST", f"/api/operator/{path}", operator, body))[0] == 500
     assert [row[0] for row in await api.app.fetch("SELECT cancelled_at FROM rowlock_batches")] == [None]
     source = await api.app.sources.get("api:shop")
@@ -155,9 +167,8 @@ async def test_what_cannot_be_written_into_the_audit_is_not_done(api: Api, path:
     assert (queue["queued"], queue["paused"]) == (1, False)
 
 
-@pytest.mark.parametrize(
-    "path", ["sources?after=%00", "schedules?after=%00", "batches?owner=%00", "batches?before=%00"]
-)
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("path", ["sources?after=%00", "schedules?after=%00", "batches?owner=%00", "batches?before=%00"])
 async def test_a_query_with_a_nul_is_a_documented_problem(api: Api, path: str) -> None:
     status, problem, _ = await api.ask("GET", f"/api/operator/{path}", await api.token(None, "operator:read"))
     assert (status, problem["code"]) == (422, "INVALID_REQUEST")

@@ -82,6 +82,7 @@ async def test_a_change_that_cannot_be_made_says_why_and_changes_nothing(api: Ap
     assert await audited(api) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_schedule_of_the_code_can_be_disabled_and_no_second_one_gets_its_name(api: Api) -> None:
     api.app.schedule("0 4 * * *", name="fixed", args={"a": 1})(api.app.get_task("add"))
     async with api.app.dispatcher():
@@ -107,6 +108,7 @@ async def test_a_worker_is_asked_to_drain_and_to_stop(api: Api) -> None:
         assert (found, answer["code"]) == (status, code)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize("base_path", ["", "/work"])
 async def test_every_route_reaches_names_with_slashes(serve: Serve, base_path: str) -> None:
     async with serve(base_path=base_path) as api:
@@ -128,12 +130,14 @@ async def test_every_route_reaches_names_with_slashes(serve: Serve, base_path: s
         assert await audited(api) == done
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_behind_a_proxy_that_decodes_paths_a_verb_at_the_end_is_the_verb(api: Api) -> None:
     for path in ("sources/a/b", "sources/a/b/pause", "sources/a/b/resume"):
         assert (await ask(api, path, {"concurrency": 3} if path == "sources/a/b" else {}))[0] == 200
     assert await audited(api) == [("sources.set", "a/b"), ("sources.pause", "a/b"), ("sources.resume", "a/b")]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_token_that_may_only_read_changes_nothing(api: Api) -> None:
     await api.app.schedules.add("hourly", "add", rule="0 * * * *", args={"a": 1})
     new = {"name": "other", "task": "add", "every": "1h", "args": {"a": 1}}
@@ -145,6 +149,7 @@ async def test_a_token_that_may_only_read_changes_nothing(api: Api) -> None:
     assert (one["id"], one["pausedAt"]) == ("hourly", None)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_schedule_of_a_task_whose_code_is_elsewhere_keeps_the_tasks_options(api: Api, app_url: str) -> None:
     async with Rowlock(app_url) as elsewhere:
 
@@ -170,6 +175,7 @@ async def test_what_an_operator_does_through_the_owners_routes_is_in_the_audit(a
     assert await audited(api) == [("jobs.create", job), ("jobs.cancel", job), ("jobs.retry", job)]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_what_owners_do_with_their_own_jobs_is_not_in_the_audit(api: Api) -> None:
     ana = await api.token()
     job = await api.create(ana, a=1)
@@ -180,6 +186,7 @@ async def test_what_owners_do_with_their_own_jobs_is_not_in_the_audit(api: Api) 
     assert await audited(api) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_session_that_an_operator_opens_and_ends_is_in_the_audit(api: Api) -> None:
     boss = await api.token(None, "operator")
     status, _, _ = await api.ask("POST", "/api/session", None, {"token": boss})

@@ -6,6 +6,7 @@ import pytest
 
 from api.conftest import Api
 from rowlock import Rowlock
+from support.each import each
 from support.sql.refusals import refused
 
 
@@ -57,8 +58,9 @@ async def test_jobs_are_listed_and_counted_by_filter(api: Api, jobs: dict[str, s
     assert [len(first["items"]), len(second["items"]), second["nextCursor"]] == [2, 1, None]
 
 
-@pytest.mark.parametrize(
-    ("query", "field"),
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each(
+    "query, field",
     [
         ("state=asleep", "state"),
         ("state=,", "state"),
@@ -112,6 +114,7 @@ async def test_the_operators_page_of_a_job_has_its_attempts_timeline_and_actions
     assert status == 404
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_reader_is_offered_no_action(api: Api, jobs: dict[str, str]) -> None:
     reader = await api.token(None, "operator:read")
     _, found, _ = await api.ask("GET", f"/api/operator/jobs/{jobs['dead']}", reader)
@@ -208,9 +211,8 @@ async def test_a_selection_and_single_jobs_are_changed(api: Api, jobs: dict[str,
     assert actions == ["jobs.retry", "jobs.cancel", "jobs.runNow", "jobs.delete"]
 
 
-@pytest.mark.parametrize(
-    "body", [{"action": "retry"}, {"action": "retry", "ids": ["a"], "filter": {}}, {"action": "x"}]
-)
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("body", [{"action": "retry"}, {"action": "retry", "ids": ["a"], "filter": {}}, {"action": "x"}])
 async def test_a_preview_of_nothing_is_refused(api: Api, body: dict[str, Any]) -> None:
     token = await api.token(None, "operator")
     status, problem, _ = await api.ask("POST", "/api/operator/jobs/preview", token, body)
@@ -238,6 +240,7 @@ async def test_a_job_is_created_from_a_tasks_shape_and_run_again(api: Api, jobs:
         assert problem["code"] == code
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_task_whose_code_is_elsewhere_is_known_by_its_shape(api: Api, serve: Any, app_url: str) -> None:
     async with api.app.worker():
         pass

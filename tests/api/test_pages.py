@@ -14,6 +14,13 @@ from fastapi import APIRouter, FastAPI, Request
 from api.conftest import Api, add_tasks
 from rowlock import ConfigError, Rowlock
 from rowlock.api.server import Server
+from support.each import each
+
+
+@pytest.fixture
+def engine() -> str:
+    """Pages and the host's routes stand before the store: one engine is enough."""
+    return "sqlite"
 
 
 @asynccontextmanager
@@ -41,7 +48,7 @@ def routes(app: Rowlock) -> APIRouter:
     return router
 
 
-@pytest.mark.parametrize("how", ["behind the gate", "beside the mounted API"])
+@each("how", ["behind the gate", "beside the mounted API"])
 async def test_routes_of_the_application_know_who_asks(app_url: str, how: str) -> None:
     app = Rowlock(app_url)
     add_tasks(app)
@@ -130,7 +137,7 @@ async def test_dot_files_and_links_that_lead_out_are_not_served(app_url: str, tm
         assert (await api.ask("GET", "/.env"))[0] == 401
 
 
-@pytest.mark.parametrize("added", ["before", "later"])
+@each("added", ["before", "later"])
 async def test_a_route_of_the_application_is_behind_the_token_at_the_paths_of_pages(app_url: str, added: str) -> None:
     router = APIRouter()
     places = ("/static/reports/{name}", "/static/x/y") + (

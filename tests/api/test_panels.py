@@ -63,6 +63,7 @@ async def test_an_operator_sees_jobs_without_an_owner_run_in_another_process(api
     assert await (await api.app.store()).run(events.after(0, 10)) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_event_stream_tells_an_operator_what_changes_as_well(api: Api) -> None:
     operator = await api.token(None, "operator")
     reading = asyncio.ensure_future(read_stream(api, "/api/events", operator, 2))
@@ -72,6 +73,7 @@ async def test_an_event_stream_tells_an_operator_what_changes_as_well(api: Api) 
     assert [one["event"] for one in await reading] == ["ready", "panels.changed"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_operator_who_watches_one_job_is_told_of_that_job_alone(api: Api) -> None:
     operator = await api.token(None, "operator")
     job = await api.app.get_task("add").enqueue(a=1)
@@ -171,6 +173,7 @@ async def test_one_reader_serves_all_operators_and_rests_while_there_is_none(
         assert (api.service.panels._watchers, api.service.panels._task) == (set(), None), "nobody reads any more"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_the_reader_goes_on_after_an_outage_of_the_database(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(panels, "ROUND_SECONDS", 0.05)
     operator = await api.token(None, "operator")
@@ -203,6 +206,7 @@ async def read(api: Api, token: str, etag: str | None = None, path: str = JOBS) 
         return answer.status, value, answer.headers.get("ETag"), "Age" in answer.headers
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_page_that_has_the_newest_answer_is_told_so(api: Api) -> None:
     operator = await api.token(None, "operator")
     _, first, etag, _ = await read(api, operator)
@@ -215,6 +219,7 @@ async def test_a_page_that_has_the_newest_answer_is_told_so(api: Api) -> None:
     )
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_what_one_page_has_read_is_shared_for_a_second_until_something_changes(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +239,7 @@ async def test_what_one_page_has_read_is_shared_for_a_second_until_something_cha
         assert (status, len(value["items"]), shared) == (200, 2, False)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_pages_that_ask_at_once_are_answered_by_one_read(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     operator = await api.token(None, "operator")
     asked: list[str] = []
@@ -252,6 +258,7 @@ async def test_pages_that_ask_at_once_are_answered_by_one_read(api: Api, monkeyp
     assert len(asked) == 2 * once
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_what_an_operator_may_do_is_not_shared_with_one_who_may_only_read(api: Api) -> None:
     operator, reader = await api.token(None, "operator"), await api.token(None, "operator:read")
     job = await api.app.get_task("add").enqueue(a=1)
@@ -262,6 +269,7 @@ async def test_what_an_operator_may_do_is_not_shared_with_one_who_may_only_read(
     assert (await read(api, await api.token("ana"), etag, path))[0] == 403
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_answer_that_failed_is_not_shared(api: Api) -> None:
     operator = await api.token(None, "operator")
     path = f"{JOBS}/00000000-0000-7000-8000-000000000001"

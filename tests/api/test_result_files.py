@@ -136,6 +136,7 @@ async def test_a_file_that_is_published_while_old_ones_are_removed_stays(
     assert (root / job_id / "2" / "film.mp4").read_text() == "new"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_file_that_cannot_be_opened_now_is_not_called_gone(files: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     ana = await files.token()
     job = await run(files, ana, "draw")
@@ -148,6 +149,7 @@ async def test_a_file_that_cannot_be_opened_now_is_not_called_gone(files: Api, m
     assert (status, problem["code"], "retry-after" in headers) == (503, "RESULTS_UNAVAILABLE", True)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_download_goes_on_when_its_file_is_removed_and_its_job_is_gone(files: Api) -> None:
     ana = await files.token()
     job = await run(files, ana, "draw_much")
@@ -163,6 +165,7 @@ async def test_a_download_goes_on_when_its_file_is_removed_and_its_job_is_gone(f
     assert (await files.ask("GET", f"/api/jobs/{job['jobId']}/result", ana))[1]["code"] == "JOB_NOT_FOUND"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_downloads_that_break_off_leave_no_file_open(files: Api) -> None:
     ana = await files.token()
     job = await run(files, ana, "draw_much")

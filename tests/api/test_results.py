@@ -9,7 +9,15 @@ import pytest
 from api.conftest import Api
 from rowlock.api.jobs.results import _digest
 from rowlock.client.results.results import PARTIAL
+from support.each import each
+from support.rigs.stores import ENGINES
 from support.tasks.results import CONTENT
+
+
+@pytest.fixture
+def engine() -> str:
+    """One engine is enough for files and HTTP; a test of what the store writes names both."""
+    return "sqlite"
 
 
 async def run(api: Api, token: str, task: str, **args: str) -> dict[str, object]:
@@ -19,7 +27,8 @@ async def run(api: Api, token: str, task: str, **args: str) -> dict[str, object]
     return dict(body)
 
 
-@pytest.mark.parametrize("task", ["draw", "draw_in_thread"])
+@pytest.mark.parametrize("engine", ENGINES)
+@each("task", ["draw", "draw_in_thread"])
 async def test_a_file_becomes_the_result_with_its_checksum_and_is_downloaded(files: Api, task: str) -> None:
     ana = await files.token()
     job = await run(files, ana, task)
@@ -36,14 +45,15 @@ async def test_a_file_becomes_the_result_with_its_checksum_and_is_downloaded(fil
     assert not any((files.app.results.path / PARTIAL).iterdir())
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_only_the_owner_downloads(files: Api) -> None:
     ana, bob = await files.token("ana"), await files.token("bob")
     job = await run(files, ana, "draw")
     assert (await files.ask("GET", f"/api/jobs/{job['jobId']}/result", bob))[1]["code"] == "JOB_NOT_FOUND"
 
 
-@pytest.mark.parametrize(
-    ("task", "code"),
+@each(
+    "task, code",
     [
         ("fails_after_writing", "RuntimeError"),
         ("writes_nothing", "RESULT_MISSING"),
@@ -88,27 +98,31 @@ RANGES = {
 }
 
 
-@pytest.mark.parametrize(("wanted", "status", "content"), RANGES.values(), ids=RANGES.keys())
-async def test_one_range_of_a_file(files: Api, wanted: str, status: int, content: bytes) -> None:
+@pytest.fixture
+async def film(files: Api) -> tuple[str, str]:
+    """The path of a result file, and its owner's token."""
     ana = await files.token()
     job = await run(files, ana, "draw")
-    answer, body, headers = await files.ask("GET", f"/api/jobs/{job['jobId']}/result", ana, Range=wanted)
+    return f"/api/jobs/{job['jobId']}/result", ana
+
+
+@each("wanted, status, content", RANGES.values(), ids=RANGES.keys())
+async def test_one_range_of_a_file(files: Api, film: tuple[str, str], wanted: str, status: int, content: bytes) -> None:
+    answer, body, headers = await files.ask("GET", *film, Range=wanted)
     assert (answer, body) == (status, content)
     assert int(headers["content-length"]) == len(content)
     assert ("content-range" in headers) == (status == 206)
 
 
-@pytest.mark.parametrize("wanted", [f"bytes={SIZE}-", "bytes=9-2", "bytes=-0"])
-async def test_a_range_outside_of_the_file_is_refused(files: Api, wanted: str) -> None:
-    ana = await files.token()
-    job = await run(files, ana, "draw")
-    status, problem, headers = await files.ask("GET", f"/api/jobs/{job['jobId']}/result", ana, Range=wanted)
+@each("wanted", [f"bytes={SIZE}-", "bytes=9-2", "bytes=-0"])
+async def test_a_range_outside_of_the_file_is_refused(files: Api, film: tuple[str, str], wanted: str) -> None:
+    status, problem, headers = await files.ask("GET", *film, Range=wanted)
     assert (status, problem["code"]) == (416, "RANGE_NOT_SATISFIABLE")
     assert headers["content-range"] == f"bytes */{SIZE}"
 
 
-@pytest.mark.parametrize(
-    ("checksum", "digest"),
+@each(
+    "checksum, digest",
     [
         (f"sha256:{'0a' * 32}", base64.b64encode(b"\n" * 32).decode()),
         ("0A" * 32, base64.b64encode(b"\n" * 32).decode()),
@@ -123,10 +137,8 @@ def test_a_digest_is_sent_of_a_sha_256_checksum_alone(checksum: str | None, dige
     assert _digest(checksum) == digest
 
 
-async def test_ten_thousand_ranges_are_answered_at_once(files: Api) -> None:
-    ana = await files.token()
-    job = await run(files, ana, "draw")
+async def test_a_request_for_1500_ranges_is_answered_at_once(files: Api, film: tuple[str, str]) -> None:
     many = "bytes=" + ",".join("0-1" for _ in range(1500))
     started = time.process_time()  # the server is in this process
-    assert (await files.ask("GET", f"/api/jobs/{job['jobId']}/result", ana, Range=many))[0] in (200, 422)
+    assert (await files.ask("GET", *film, Range=many))[0] in (200, 422)
     assert time.process_time() - started < 2

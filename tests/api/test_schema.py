@@ -5,6 +5,7 @@ import os
 import threading
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -21,6 +22,7 @@ from rowlock import Rowlock
 from rowlock.api.access import tokens
 from rowlock.api.server import serving
 from rowlock.core.config import load_settings
+from support.each import each
 from support.servers.postgres import PostgresDatabases
 
 CHECKS = [
@@ -66,12 +68,16 @@ class Background:
         self._thread.join(60)
 
 
-@pytest.fixture(scope="module", params=["operator on SQLite", "owner on PostgreSQL"])
+@pytest.fixture(
+    scope="module",
+    params=["operator on SQLite", "owner on PostgreSQL", pytest.param("for long", marks=pytest.mark.soak)],
+)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresDatabases
 ) -> Iterator[Background]:
-    if request.param == "operator on SQLite":
-        with Background(f"sqlite:///{tmp_path_factory.mktemp('schema')}/jobs.db", None, 25) as started:
+    if request.param != "owner on PostgreSQL":
+        examples = 100 if request.param == "for long" else 10
+        with Background(f"sqlite:///{tmp_path_factory.mktemp('schema')}/jobs.db", None, examples) as started:
             yield started
         return
     name = f"rowlock_schema_{os.getpid()}_{uuid.uuid4().hex[:12]}"
@@ -80,10 +86,16 @@ def server(
     postgres_server.drop_database(name)
 
 
-@pytest.mark.parametrize("path", [path for path in PATHS if path not in ENDLESS])
-def test_every_answer_is_documented_and_none_is_a_fault(server: Background, path: str) -> None:
-    schema = schemathesis.openapi.from_url(f"{server.url}/api/openapi.json").include(path=path)
-    operations = [found.ok() for found in schema.get_all_operations()]
+@pytest.fixture(scope="module")
+def document(server: Background) -> Any:
+    """What the server says of itself."""
+    return schemathesis.openapi.from_url(f"{server.url}/api/openapi.json")
+
+
+@pytest.mark.timeout(600)
+@each("path", [path for path in PATHS if path not in ENDLESS])
+def test_every_answer_is_documented_and_none_is_a_fault(server: Background, document: Any, path: str) -> None:
+    operations = [found.ok() for found in document.include(path=path).get_all_operations()]
     assert operations
 
     for operation in operations:

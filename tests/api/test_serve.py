@@ -9,9 +9,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from api.test_flow import ready
-from cli.command import Cli
+from api.test_flow import new_token, ready
+from cli.command import Cli, Inside
 from rowlock.api.live import sockets
+from support.each import each
 from support.servers.postgres import free_port
 
 
@@ -22,8 +23,13 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
     cli.close()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@pytest.fixture
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    return Inside.enter(tmp_path, f"sqlite:///{tmp_path}/jobs.db", monkeypatch, capsys)
+
+
+@each(
+    "words, message",
     [
         (("--port", "many"), "port"),
         (("--port", "65536"), "port"),
@@ -32,8 +38,8 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
         (("--host", "::", "--port", "0"), "rowlock tokens create"),
     ],
 )
-def test_serve_says_in_one_line_what_it_cannot_do(cli: Cli, words: tuple[str, ...], message: str) -> None:
-    assert message in cli.error("serve", *words, "--log-level", "error", code=2)
+def test_serve_says_in_one_line_what_it_cannot_do(inside: Inside, words: tuple[str, ...], message: str) -> None:
+    assert message in inside.error("serve", *words, "--log-level", "error", code=2)
 
 
 def test_serve_refuses_a_port_that_is_taken(cli: Cli) -> None:
@@ -53,8 +59,8 @@ def test_serve_names_the_command_that_migrates_the_database(tmp_path: Path, post
     assert "Traceback" not in told.stderr
 
 
-async def test_a_stop_signal_ends_open_sockets_and_streams_at_once(cli: Cli) -> None:
-    token, port = cli.json("tokens", "create", "--owner", "ana")["token"], free_port()
+async def test_a_stop_signal_ends_open_sockets_and_streams_at_once(cli: Cli, tmp_path: Path) -> None:
+    token, port = await new_token(f"sqlite:///{tmp_path}/jobs.db"), free_port()
     server = cli.start("serve", "--port", str(port))
     url = f"http://127.0.0.1:{port}"
     async with asyncio.timeout(90), aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as http:

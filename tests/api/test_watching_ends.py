@@ -16,11 +16,12 @@ from api.conftest import Api, Serve, Socket
 from api.test_live import read_stream
 from rowlock.api.access import tokens
 from rowlock.api.context import Service
+from support.each import each
 
 LARGE = 20_000  # characters of an event's text: few of them fill the buffers between server and client
 
 
-@pytest.mark.parametrize("how", ["revoked", "expired", "too late"])
+@each("how", ["revoked", "expired", "too late"])
 async def test_a_ticket_opens_nothing_when_it_or_its_token_is_no_longer_good(api: Api, how: str) -> None:
     ana = await api.token()
     _, body, _ = await api.ask("POST", "/api/tickets", ana)
@@ -36,6 +37,7 @@ async def test_a_ticket_opens_nothing_when_it_or_its_token_is_no_longer_good(api
         assert json.loads((await socket.receive()).data)["code"] == "UNAUTHORIZED"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_ticket_of_a_token_for_one_job_opens_that_job_alone(api: Api) -> None:
     ana = await api.token()
     _, body, _ = await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}, "watch": True})
@@ -49,6 +51,7 @@ async def test_a_ticket_of_a_token_for_one_job_opens_that_job_alone(api: Api) ->
         assert (await socket.next())["jobId"] == body["jobId"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_token_for_one_job_opens_no_stream_of_another_job_or_of_all(api: Api) -> None:
     ana = await api.token()
     _, body, _ = await api.ask("POST", "/api/jobs", ana, {"jobType": "add", "args": {"a": 1}, "watch": True})
@@ -62,6 +65,7 @@ async def test_a_token_for_one_job_opens_no_stream_of_another_job_or_of_all(api:
         assert (await socket.next())["jobId"] == body["jobId"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_the_stream_of_a_job_that_ended_tells_what_was_missed_and_ends(api: Api) -> None:
     ana = await api.token()
     job_id = await api.create(ana, "steps", count=2)
@@ -75,6 +79,7 @@ async def test_the_stream_of_a_job_that_ended_tells_what_was_missed_and_ends(api
     assert [one["event"] for one in again] == ["ready", "job.completed"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) -> None:
     ana = await api.token()
     service = api.service
@@ -91,6 +96,7 @@ async def test_revoking_a_token_ends_also_a_client_that_does_not_read(api: Api) 
             assert "messages" not in left
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize("of", ["all jobs", "one job"])
 async def test_a_stream_whose_client_does_not_read_is_cut_off(serve: Serve, of: str) -> None:
     async with serve(idle_seconds=1) as api, never_closed() as left:
@@ -111,6 +117,7 @@ async def test_a_stream_whose_client_does_not_read_is_cut_off(serve: Serve, of: 
             assert "messages" not in left
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_stream_whose_client_reads_slowly_stays_open(serve: Serve) -> None:
     async with serve(idle_seconds=3) as api, stream_of(api, await api.token()) as (answer, service):
         await write_events(api, 1, 24_000_000)  # more than the client takes and the buffers hold: the server waits
@@ -155,6 +162,7 @@ async def stream_of(
         yield answer, api.service
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.parametrize("number", [4_000, pytest.param(20_000, marks=pytest.mark.soak)])
 async def test_a_client_that_does_not_read_costs_little_memory_and_holds_nobody_up(serve: Serve, number: int) -> None:
     async with serve() as api:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import socket
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,10 +19,18 @@ from rowlock.health.post import Transport
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import cancel, enqueue, leases, settle
 from rowlock.store.upkeep import retention
+from support.each import each
+from support.rigs.stores import ENGINES
 from support.servers.postgres import free_port
 from support.servers.receiver import Receiver, receiving
 
 QUICK = {"enabled": True, "allow_private": True, "retry_seconds": 0.05, "timeout_seconds": 5}
+
+
+@pytest.fixture
+def engine() -> str:
+    """One engine is enough for addresses, secrets and HTTP; a test of what the store writes names both."""
+    return "sqlite"
 
 
 async def secret_of(api: Api, owner: str = "ana", overlap: float = 3600) -> str:
@@ -60,8 +69,9 @@ async def until_done(api: Api, token: str, job_id: str) -> dict[str, Any]:
     return found[-1]
 
 
-@pytest.mark.parametrize(
-    ("task", "args", "kind", "status", "code"),
+@pytest.mark.parametrize("engine", ENGINES)
+@each(
+    "task, args, kind, status, code",
     [
         ("add", {"a": 1}, "job.completed", "SUCCEEDED", None),
         ("fail", {}, "job.failed", "FAILED", "BROKEN"),
@@ -149,6 +159,7 @@ async def test_failures_in_a_row_open_the_breaker_of_the_host_and_of_no_other(se
 # --- never lost, whoever writes the end
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_job_that_is_cancelled_before_it_ran_tells_its_end(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api, receiving() as receiver:
         ana, secret = await api.token(), await secret_of(api)
@@ -160,6 +171,7 @@ async def test_a_job_that_is_cancelled_before_it_ran_tells_its_end(serve: Serve)
         assert got.verified(secret)["type"] == "job.cancelled"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_job_whose_worker_is_lost_for_good_tells_its_end_through_the_sweeper(serve: Serve) -> None:
     def once(app: Rowlock) -> None:
         @app.task("once", public=True, on_lost="dead")
@@ -183,6 +195,7 @@ async def test_a_job_whose_worker_is_lost_for_good_tells_its_end_through_the_swe
         )
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_job_that_is_retried_tells_each_of_its_ends(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api, receiving() as receiver:
         ana, secret = await api.token(), await secret_of(api)
@@ -198,6 +211,7 @@ async def test_a_job_that_is_retried_tells_each_of_its_ends(serve: Serve) -> Non
         }
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_an_end_that_is_rolled_back_delivers_nothing(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api:
         ana, _ = await api.token(), await secret_of(api)
@@ -210,6 +224,7 @@ async def test_an_end_that_is_rolled_back_delivers_nothing(serve: Serve) -> None
         assert [job.task for job in await api.app.jobs()] == ["add"]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_request_that_is_refused_leaves_no_webhook(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api:
         ana, _ = await api.token(), await secret_of(api)
@@ -219,6 +234,7 @@ async def test_a_request_that_is_refused_leaves_no_webhook(serve: Serve) -> None
         assert await api.app.fetch(f"SELECT * FROM {table}") == []
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_delivery_is_no_job_of_the_owner(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api, receiving() as receiver:
         ana, operator = await api.token(), await api.token(None, "operator")
@@ -238,6 +254,7 @@ async def test_a_delivery_is_no_job_of_the_owner(serve: Serve) -> None:
         assert (await api.ask("GET", f"/api/jobs/{delivery}/attempts", operator))[0] == 200
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_webhooks_are_forgotten_with_their_jobs(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api:
         ana, _ = await api.token(), await secret_of(api)
@@ -276,15 +293,21 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED.keys())
-async def test_an_address_that_only_we_can_reach_is_refused_and_makes_no_job(serve: Serve, url: str) -> None:
+@pytest.fixture
+async def strict(serve: Serve) -> AsyncIterator[Api]:
+    """A server with webhooks, and nothing else allowed than by default."""
     async with serve(webhooks={"enabled": True}) as api:
-        ana, _ = await api.token(), await secret_of(api)
-        body = {"jobType": "add", "args": {"a": 1}, "webhook": url}
-        status, problem, _ = await api.ask("POST", "/api/jobs", ana, body)
-        assert (status, problem["code"]) == (422, "WEBHOOK_REFUSED")
-        assert "secret@" not in str(problem)
-        assert await api.app.jobs() == []
+        yield api
+
+
+@each("url", REFUSED.values(), ids=REFUSED.keys())
+async def test_an_address_that_only_we_can_reach_is_refused_and_makes_no_job(strict: Api, url: str) -> None:
+    ana, _, before = await strict.token(), await secret_of(strict), await strict.app.jobs()
+    body = {"jobType": "add", "args": {"a": 1}, "webhook": url}
+    status, problem, _ = await strict.ask("POST", "/api/jobs", ana, body)
+    assert (status, problem["code"]) == (422, "WEBHOOK_REFUSED")
+    assert "secret@" not in str(problem)
+    assert len(await strict.app.jobs()) == len(before)
 
 
 async def test_only_hosts_of_the_list_are_called(serve: Serve) -> None:
@@ -375,7 +398,6 @@ async def test_a_receiver_that_asks_for_a_pause_gets_it(serve: Serve) -> None:
         assert (failed.value.code, failed.value.retry_after) == ("STATUS_429", 120)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_long_pause_that_a_receiver_asks_for_is_not_one_of_other_owners_on_its_host(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api, receiving([503], {"Retry-After": "999999999"}) as receiver:
         await secret_of(api)
@@ -391,6 +413,7 @@ async def _send(api: Api, url: str, transport: Transport | None = None) -> None:
 # --- secrets
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_during_a_rotation_both_secrets_have_signed_and_never_a_third(serve: Serve) -> None:
     async with serve(webhooks=QUICK) as api, receiving() as receiver:
         first, second = await secret_of(api), await secret_of(api)
@@ -441,20 +464,20 @@ def _id(delivery: dict[str, Any]) -> str:
     return str(delivery["deliveryId"])
 
 
-@pytest.mark.parametrize("named", ["no job", "a job without this delivery"])
-async def test_a_job_that_no_end_of_a_job_made_delivers_nothing(serve: Serve, named: str) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+async def test_a_job_that_no_end_of_a_job_made_delivers_nothing(serve: Serve) -> None:
     """Somebody who can insert rows must not have the server sign a message of theirs."""
     async with serve(webhooks=QUICK) as api, receiving() as receiver, api.app.worker():
         ana, _ = await api.token(), await secret_of(api)
         job_id = await create(api, ana, receiver.url(), a=1)
         await until_done(api, ana, job_id)
-        event = EVENT | {"job_id": job_id if named != "no job" else new_id()}
-        forged = new_id()
-        args = json.dumps({"url": receiver.url(), "owner": "ana", "event": event})
-        await (await api.app.store()).run(enqueue.enqueue([(forged, args)], NewJob(webhooks.TASK)))
-        with pytest.raises(JobDead):
-            await (await api.app.job(forged)).wait(30)
-        assert (await api.app.job(forged)).record.error_code == "NO_WEBHOOK"
+        for named in (job_id, new_id()):  # a job without this delivery, and no job
+            forged = new_id()
+            args = json.dumps({"url": receiver.url(), "owner": "ana", "event": EVENT | {"job_id": named}})
+            await (await api.app.store()).run(enqueue.enqueue([(forged, args)], NewJob(webhooks.TASK)))
+            with pytest.raises(JobDead):
+                await (await api.app.job(forged)).wait(30)
+            assert (await api.app.job(forged)).record.error_code == "NO_WEBHOOK"
         assert len(receiver.got) == 1
 
 

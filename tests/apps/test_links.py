@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from rowlock.core.errors import InvalidArguments
 from rowlock.public_web import MAX_URL, parse_url
 from rowlock_apps.links import canonical_url
+from support.each import each
 
 
-@pytest.mark.parametrize(
-    ("spelling", "canonical"),
+@each(
+    "spelling, canonical",
     [
         ("HTTP://Example.COM", "http://example.com/"),
         ("  https://example.com/  ", "https://example.com/"),
@@ -72,7 +73,7 @@ def test_every_spelling_of_a_link_has_one_text(spelling: str, canonical: str) ->
     assert canonical_url(canonical) == canonical
 
 
-@pytest.mark.parametrize(
+@each(
     "links",
     [
         ["https://example.com/", "http://example.com/", "https://www.example.com/", "https://example.com:8443/"],
@@ -88,7 +89,7 @@ def test_every_spelling_of_a_link_has_one_text(spelling: str, canonical: str) ->
         ["https://example.com/?a=1", "https://example.com/%3Fa=1"],
     ],
 )
-def test_what_may_be_another_page_stays_another_link(links: list[str]) -> None:
+def test_links_that_may_lead_to_different_pages_stay_different(links: list[str]) -> None:
     assert len({canonical_url(link) for link in links}) == len(links)
 
 
@@ -96,8 +97,8 @@ def test_query_parameters_are_sorted_by_name_and_equal_names_keep_their_order() 
     assert canonical_url("https://a.example/?z=1&b=2&z=0&b=1&a") == "https://a.example/?a&b=2&b=1&z=1&z=0"
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
+@each(
+    "wrong, says",
     [
         ("", "must begin with http"),
         ("example.com", "must begin with http"),
@@ -152,19 +153,19 @@ def test_query_parameters_are_sorted_by_name_and_equal_names_keep_their_order() 
         (f"https://example.com/{' ' * MAX_URL}", "more than 8192"),
     ],
 )
-def test_what_is_no_link_is_refused_with_the_reason(wrong: str, says: str) -> None:
+def test_text_that_is_not_a_link_is_refused_with_the_reason(wrong: str, says: str) -> None:
     with pytest.raises(InvalidArguments, match=says) as refused:
         canonical_url(wrong)
     assert len(str(refused.value)) < 800
 
 
-@pytest.mark.parametrize("wrong", [None, b"https://example.com/", 5])
-def test_a_link_is_text(wrong: Any) -> None:
+@each("wrong", [None, b"https://example.com/", 5])
+def test_a_link_that_is_not_text_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidArguments, match="must be text"):
         canonical_url(wrong)
 
 
-@pytest.mark.parametrize(
+@each(
     "link", ["https://me:s3cret@a.example/", "https://me:s3/cret@a.example/", "ftp://s3cret@a.example", "s3cret:x@a/ b"]
 )
 def test_a_password_is_refused_and_not_repeated(link: str) -> None:
@@ -241,8 +242,8 @@ def test_the_order_of_different_names_does_not_matter(order: list[str]) -> None:
     assert canonical_url(f"https://a.example/?{'&'.join(order)}") == "https://a.example/?a=1&b=2&c&d=4&d=3"
 
 
-@pytest.mark.parametrize(
-    ("link", "host"),
+@each(
+    "link, host",
     [
         ("https://WWW.Example.com:8443/a?b#c", "www.example.com"),
         ("http://Bücher.example", "xn--bcher-kva.example"),
@@ -250,5 +251,5 @@ def test_the_order_of_different_names_does_not_matter(order: list[str]) -> None:
         ("http://[2001:db8::1]:81/", "[2001:db8::1]"),
     ],
 )
-def test_the_host_has_no_port(link: str, host: str) -> None:
+def test_the_host_of_a_link_does_not_include_its_port(link: str, host: str) -> None:
     assert parse_url(link).host == host

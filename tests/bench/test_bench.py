@@ -20,6 +20,7 @@ from bench.report import TITLES
 from bench.results import Results
 from bench.stats import paired, percentile, spread
 from bench.targets import judge, targets
+from support.each import each
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +38,7 @@ def test_the_median_decides_and_the_extremes_are_shown() -> None:
     assert spread([]) is None
 
 
-@pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
+@each("share, value", [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
 def test_a_percentile_is_the_value_at_that_share_of_the_sorted_values(share: float, value: float) -> None:
     assert percentile(range(1, 101), share) == value
 
@@ -63,8 +64,8 @@ def test_every_target_is_about_a_measure_that_runs_and_is_reported() -> None:
     assert len({target.id for target in targets()}) == len(targets())
 
 
-@pytest.mark.parametrize(
-    ("number", "top", "bottom", "word"),
+@each(
+    "number, top, bottom, word",
     [
         ("10a", 79.0, 100.0, "missed"),
         ("10b", 81.0, 100.0, "met"),
@@ -79,7 +80,9 @@ def test_every_target_is_about_a_measure_that_runs_and_is_reported() -> None:
         ("15a", 2.1, None, "missed"),
     ],
 )
-def test_bounds_of_sources_and_batches(number: str, top: float, bottom: float | None, word: str) -> None:
+def test_a_target_of_sources_or_batches_is_met_only_within_its_bound(
+    number: str, top: float, bottom: float | None, word: str
+) -> None:
     results = Results("quick")
     target = next(target for target in targets() if target.id == number)
     results.begin(target.value.measure)
@@ -98,7 +101,7 @@ def program(url: str, verb: str, *more: str) -> subprocess.Popen[str]:
 
 
 def said(url: str, verb: str, *more: str) -> str:
-    """What one says that must end well."""
+    """What an adapter prints; it must end well."""
     running = program(url, verb, *more)
     text, _ = running.communicate(timeout=60)
     assert running.returncode == 0, verb
@@ -106,7 +109,7 @@ def said(url: str, verb: str, *more: str) -> str:
 
 
 async def handled(worker: subprocess.Popen[str], slot: Path, jobs: int) -> None:
-    """Let a worker handle as many, and end it."""
+    """Let a worker handle as many jobs, and end it."""
     try:
         deadline = time.monotonic() + 30
         while read_tally(slot)[0] < jobs:
@@ -135,10 +138,9 @@ async def test_an_adapter_runs_as_a_program(tmp_path: Path) -> None:
     await handled(program(url, "work", "--slot-file", str(slot)), slot, 325)  # five of them to warm up
 
 
-async def test_a_bulk_has_the_sources_the_batch_or_the_keys_that_are_asked_for(tmp_path: Path) -> None:
-    file, slot, statements = tmp_path / "jobs.db", tmp_path / "slot", tmp_path / "statements"
-    url = f"sqlite:///{file}"
-    said(url, "setup")
+async def test_a_bulk_has_the_sources_the_batch_or_the_keys_that_are_asked_for(sqlite_url: str, tmp_path: Path) -> None:
+    url, file = sqlite_url, tmp_path / "jobs.db"
+    slot, statements = tmp_path / "slot", tmp_path / "statements"
     said(url, "bulk", "--jobs", "25", "--sources", "10", "--limit", "2")
     said(url, "bulk", "--jobs", "7", "--source", "api:paused", "--pause", "1")
     said(url, "bulk", "--jobs", "30", "--blocks", "pbp")
@@ -162,9 +164,10 @@ async def test_a_bulk_has_the_sources_the_batch_or_the_keys_that_are_asked_for(t
         assert reader.execute("SELECT DISTINCT source FROM rowlock_jobs_live").fetchall() == [("api:paused",)]
 
 
-async def test_a_steady_load_keeps_to_its_rate_and_a_source_gets_the_rate_asked_for(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/jobs.db"
-    said(url, "setup")
+async def test_a_steady_load_keeps_to_its_rate_and_a_source_gets_the_rate_asked_for(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    url = sqlite_url
     steady = json.loads(said(url, "steady", "--rate", "200", "--seconds", "0.5"))
     assert 50 < steady["produced"] <= 200 * steady["seconds"]
     said(url, "bulk", "--jobs", "3", "--source", "api:open", "--rate", "60")
@@ -176,12 +179,12 @@ async def test_a_steady_load_keeps_to_its_rate_and_a_source_gets_the_rate_asked_
         ).fetchone() == (60,)
 
 
-async def test_a_worker_times_its_claims(postgres_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["postgres"])
+async def test_a_worker_times_its_claims(database: str, tmp_path: Path) -> None:
     slot, claims = tmp_path / "slot", tmp_path / "claims"
-    said(postgres_url, "setup")
-    said(postgres_url, "bulk", "--jobs", "40")
+    said(database, "bulk", "--jobs", "40")
     began = time.monotonic()
-    await handled(program(postgres_url, "work", "--slot-file", str(slot), "--claims", str(claims)), slot, 40)
+    await handled(program(database, "work", "--slot-file", str(slot), "--claims", str(claims)), slot, 40)
     found = read_claims(claims)
     assert found
     assert all(began < moment - took < moment < time.monotonic() for moment, took in found)

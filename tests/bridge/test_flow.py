@@ -125,6 +125,7 @@ async def test_an_unread_request_is_cancelled_at_once(app: Rowlock, remote: Remo
         assert (await app.job(job.id)).state == "cancelled"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_without_redis_in_the_config_enqueue_says_so(app_url: str) -> None:
     async with Rowlock(app_url) as app:
 

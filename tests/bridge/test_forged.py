@@ -3,13 +3,15 @@
 import hashlib
 import json
 import uuid
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rowlock import Rowlock
-from support.web.remote import Remote, until_state
+from rowlock import JobDead, Rowlock
+from support.each import each
+from support.web.remote import Remote, until_state, with_tasks
 
 SUM = "sha256:" + hashlib.sha256(b"video").hexdigest()
 
@@ -67,43 +69,66 @@ async def test_a_message_about_a_job_that_runs_here_is_refused(app: Rowlock, rem
         assert (await app.job(job.id)).state == "running"
 
 
-@pytest.mark.parametrize("where", ["outside", "dots", "sibling", "no attempt", "missing", "symlink", "folder", "none"])
+@pytest.fixture
+async def bridged(app: Rowlock) -> AsyncIterator[Rowlock]:
+    """An app whose bridge runs."""
+    async with app.bridge():
+        yield app
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("where", ["outside", "dots", "sibling", "no attempt", "missing", "symlink", "folder", "none"])
 async def test_a_result_path_outside_of_the_attempts_folder_fails_the_job(
-    where: str, app: Rowlock, remote: Remote, tmp_path: Path
+    where: str, bridged: Rowlock, remote: Remote, tmp_path: Path
 ) -> None:
-    async with app.bridge():
-        job_id, _, path = await published(app, remote)
-        secret = tmp_path / "secret"
-        secret.write_bytes(b"video")
-        (remote.results / "plain").write_bytes(b"video")
-        (path.parent / "link").symlink_to(secret)
-        (path.parent / "folder").mkdir()
-        uri = {
-            "outside": str(secret),
-            "dots": f"{job_id}/{path.parent.name}/../../../secret",
-            "sibling": f"{remote.results}2/x/y",
-            "no attempt": str(remote.results / "plain"),
-            "missing": str(path),
-            "symlink": str(path.parent / "link"),
-            "folder": str(path.parent / "folder"),
-            "none": "",
-        }[where]
-        remote.say("job.results", jobId=job_id, status="SUCCEEDED", resultUri=uri, checksum=SUM)
-        dead = await until_state(app, job_id, "dead")
-        assert dead.error_code == "INVALID_OUTPUT_PATH"
-        assert dead.result_uri is None
+    job_id, _, path = await published(bridged, remote)
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"video")
+    (remote.results / "plain").write_bytes(b"video")
+    (path.parent / "link").symlink_to(secret)
+    (path.parent / "folder").mkdir()
+    uri = {
+        "outside": str(secret),
+        "dots": f"{job_id}/{path.parent.name}/../../../secret",
+        "sibling": f"{remote.results}2/x/y",
+        "no attempt": str(remote.results / "plain"),
+        "missing": str(path),
+        "symlink": str(path.parent / "link"),
+        "folder": str(path.parent / "folder"),
+        "none": "",
+    }[where]
+    remote.say("job.results", jobId=job_id, status="SUCCEEDED", resultUri=uri, checksum=SUM)
+    dead = await until_state(bridged, job_id, "dead")
+    assert dead.error_code == "INVALID_OUTPUT_PATH"
+    assert dead.result_uri is None
 
 
-@pytest.mark.parametrize("checksum", ["", "sha256:" + "0" * 64, "md5:abc", "0" * 64])
-async def test_a_wrong_checksum_fails_the_job(checksum: str, app: Rowlock, remote: Remote) -> None:
-    async with app.bridge():
-        job_id, _, path = await published(app, remote)
-        path.write_bytes(b"video")
-        remote.say("job.results", jobId=job_id, status="SUCCEEDED", resultUri=path, checksum=checksum)
-        dead = await until_state(app, job_id, "dead")
-        assert dead.error_code == "CHECKSUM_MISMATCH"
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("checksum", ["", "sha256:" + "0" * 64, "md5:abc", "0" * 64])
+async def test_a_wrong_checksum_fails_the_job(checksum: str, bridged: Rowlock, remote: Remote) -> None:
+    job_id, _, path = await published(bridged, remote)
+    path.write_bytes(b"video")
+    remote.say("job.results", jobId=job_id, status="SUCCEEDED", resultUri=path, checksum=checksum)
+    dead = await until_state(bridged, job_id, "dead")
+    assert dead.error_code == "CHECKSUM_MISMATCH"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
+async def test_a_result_file_that_is_larger_than_the_setting_allows_fails_the_job(
+    settings: Callable[..., Any], remote: Remote
+) -> None:
+    async with with_tasks(Rowlock(settings=settings(results__file_bytes=5))) as app, app.bridge():
+        fits, too_large = [await app.get_task("REPLAY_MP4").enqueue(replayId=7) for _ in range(2)]
+        remote.succeed(await remote.request(fits.id), b"video")
+        remote.succeed(await remote.request(too_large.id), b"videos")
+        await fits.wait(timeout=60)
+        with pytest.raises(JobDead, match=r"results\.file_bytes allows 5"):
+            await too_large.wait(timeout=60)
+        dead = await app.job(too_large.id)
+        assert (dead.record.error_code, dead.record.result_uri) == ("RESULT_TOO_LARGE", None)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_relative_path_and_a_bare_checksum_are_accepted(app: Rowlock, remote: Remote) -> None:
     async with app.bridge():
         job_id, _, path = await published(app, remote)

@@ -25,6 +25,7 @@ from rowlock.core.config import RedisSettings
 from rowlock.core.job import NewJob
 from rowlock.store.engine.ids import new_id
 from rowlock.store.jobs import enqueue
+from support.each import each
 from support.servers.redis import RedisServer
 from support.web.remote import Remote, until, until_state, with_tasks
 
@@ -43,6 +44,7 @@ async def test_a_job_of_which_no_request_can_be_made_is_dead_and_the_others_are_
     assert len(remote.requests()) == 1
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_result_file_that_cannot_be_read_holds_up_its_own_message_only(
     settings: Callable[..., Any], remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +134,7 @@ LARGE: dict[str, dict[bytes, bytes]] = {
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-@pytest.mark.parametrize("kind", LARGE)
+@each("kind", LARGE)
 async def test_a_message_that_is_too_large_holds_up_no_other_when_redis_has_little_memory(
     settings: Callable[..., Any], remote: Remote, tmp_path: Path, kind: str
 ) -> None:
@@ -166,8 +168,8 @@ async def test_a_message_that_is_too_large_holds_up_no_other_when_redis_has_litt
         server.stop()
 
 
-@pytest.mark.parametrize(
-    ("size", "number", "room", "copied", "left"),
+@each(
+    "size, number, room, copied, left",
     [
         pytest.param(60_000, 50, 10_000_000, True, 50, id="room for copies"),
         pytest.param(60_000, 50, 400_000, False, 50, id="room for letters without copies"),
@@ -273,8 +275,8 @@ async def test_of_a_reply_that_is_too_large_no_more_is_kept_than_what_shows_it(m
     assert [(len(entry), entry[0] is UNREAD, len(entry[1])) for entry in rest] == [(2, True, 2)] * (number - 1)
 
 
-@pytest.mark.parametrize("content", ["x", "\x00", "\ud55c", '"', b"\xff"])
-@pytest.mark.parametrize("shape", ["one long value", "a long name", "many fields"])
+@each("content", ["x", "\x00", "\ud55c", '"', b"\xff"])
+@each("shape", ["one long value", "a long name", "many fields"])
 def test_a_dead_letter_has_at_most_64_kib_and_names_its_job(content: str | bytes, shape: str) -> None:
     one, job_id = content if isinstance(content, bytes) else content.encode(), new_id()
     fields = {

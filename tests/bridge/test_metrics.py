@@ -1,5 +1,7 @@
 """The numbers of a bridge, as Prometheus reads them."""
 
+import pytest
+
 from rowlock import Rowlock
 from rowlock.signals.endpoint import shown
 from rowlock.signals.metrics import METRICS
@@ -8,6 +10,7 @@ from support.tasks.contract import until
 from support.web.remote import Remote
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_bridge_tells_its_lag_and_its_dead_letters(app: Rowlock, remote: Remote) -> None:
     app.metered = True
     async with app.bridge() as bridge:

@@ -37,6 +37,7 @@ def start(remote: Remote, tmp_path: Path) -> Iterator[Start]:
         process.wait(10)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_worker_in_node_succeeds_fails_and_tells_its_progress(
     app: Rowlock, remote: Remote, start: Start, tmp_path: Path
 ) -> None:
@@ -56,6 +57,7 @@ async def test_a_worker_in_node_succeeds_fails_and_tells_its_progress(
         assert remote.letters() == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_request_that_a_worker_in_node_gets_twice_changes_nothing(
     app: Rowlock, remote: Remote, start: Start, tmp_path: Path
 ) -> None:
@@ -76,6 +78,7 @@ async def test_a_request_that_a_worker_in_node_gets_twice_changes_nothing(
         assert remote.count("late") >= 1
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_job_survives_the_crash_of_a_worker_in_node(
     quick_app: Rowlock, remote: Remote, start: Start, tmp_path: Path
 ) -> None:
@@ -92,6 +95,7 @@ async def test_a_job_survives_the_crash_of_a_worker_in_node(
         assert done.attempt == done.losses + 1  # the second worker may also have taken over the first one's request
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_worker_in_node_stops_when_its_job_is_cancelled(
     app: Rowlock, remote: Remote, start: Start, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ def pending(remote: Remote) -> int:
     return int(remote.redis.xinfo_groups(remote.key("job.results"))[0]["pending"])
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_messages_read_ahead_of_a_batch_that_failed_are_stored_after_that_batch(
     app: Rowlock, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -49,6 +50,7 @@ async def test_messages_read_ahead_of_a_batch_that_failed_are_stored_after_that_
     assert remote.count("late") == 1
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_bridge_that_is_stopped_stores_what_it_has_read_ahead(
     app: Rowlock, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:

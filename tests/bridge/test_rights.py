@@ -18,6 +18,7 @@ from rowlock.bridge.stats import numbers
 from rowlock.bridge.streams import StreamEntry, opened_streams
 from rowlock.store import audit
 from rowlock_apps.replays.samples import sample
+from support.each import each
 from support.servers.node import example, node
 from support.servers.redis import RedisServer
 from support.web.remote import Remote, until, until_state, with_tasks
@@ -111,8 +112,8 @@ def started(command: list[str], env: dict[str, str], folder: Path, said: Path) -
         return subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=log)
 
 
-@pytest.mark.parametrize(
-    ("user", "command"),
+@each(
+    "user, command",
     [
         ("worker", ["XADD", "job.requests", "*", "a", "b"]),
         ("worker", ["XADD", "job.cancels", "*", "a", "b"]),

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rowlock import Rowlock
 from rowlock.bridge import outbox
 from support.servers.redis import RedisServer
@@ -35,6 +37,7 @@ async def test_a_worker_that_falls_silent_loses_the_job_and_a_new_request_is_pub
         assert (done.attempt, done.losses, done.max_attempts) == (2, 1, 1)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_request_that_nobody_has_read_is_not_published_again(quick_app: Rowlock, remote: Remote) -> None:
     app = quick_app
     async with app.bridge():
@@ -50,6 +53,7 @@ async def test_a_request_that_nobody_has_read_is_not_published_again(quick_app: 
         assert (await app.job(waiting.id)).state == "queued"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_requests_survive_a_redis_that_is_restarted_empty(
     settings: Callable[..., Any], remote: Remote, tmp_path: Path
 ) -> None:
@@ -73,6 +77,7 @@ async def test_requests_survive_a_redis_that_is_restarted_empty(
         server.stop()
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_group_that_vanishes_is_made_again_and_reads_from_the_beginning(app: Rowlock, remote: Remote) -> None:
     async with app.bridge():
         job = await app.get_task("REPLAY_MP4").enqueue(replayId=7)
@@ -87,6 +92,7 @@ async def test_a_group_that_vanishes_is_made_again_and_reads_from_the_beginning(
         assert remote.letters() == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_streams_that_are_empty_or_missing_are_no_error_at_the_first_message(
     app: Rowlock, remote: Remote
 ) -> None:
@@ -97,6 +103,7 @@ async def test_streams_that_are_empty_or_missing_are_no_error_at_the_first_messa
             assert remote.redis.xlen(remote.key(name)) == 0
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_entries_of_a_dead_bridge_are_taken_over(quick_app: Rowlock, remote: Remote) -> None:
     app = quick_app
     async with app.bridge():
@@ -149,6 +156,7 @@ async def test_a_row_that_cannot_be_cancelled_holds_up_no_other_cancel(app: Rowl
         await until_state(app, bad.id, "cancelled")
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_trimming_keeps_what_is_not_acknowledged(app: Rowlock, remote: Remote) -> None:
     async with app.bridge() as bridge:
         for n in range(300):

@@ -30,6 +30,7 @@ def deaths(remote: Remote) -> dict[str, str]:
     return found
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_messages_that_were_delivered_often_are_stored_like_others(quick_app: Rowlock, remote: Remote) -> None:
     requests = await published(quick_app, remote, 2)
     remote.progress(requests[0]["jobId"], 30)
@@ -63,6 +64,7 @@ async def test_a_message_that_kills_each_bridge_that_handles_it_becomes_a_dead_l
     assert [(letter["reason"], letter["jobId"]) for letter in remote.letters()] == [("NEVER_DONE", poisoned["jobId"])]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_message_of_a_job_that_has_ended_is_late_however_many_bridges_died(
     quick_app: Rowlock, remote: Remote
 ) -> None:
@@ -80,6 +82,7 @@ async def test_a_message_of_a_job_that_has_ended_is_late_however_many_bridges_di
     assert (remote.letters(), remote.count("late")) == ([], 1)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_outage_of_the_database_is_no_death_of_the_message_that_was_handled_alone(
     quick_app: Rowlock, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from rowlock.bridge import messages
 from rowlock.cli.main import execute
+from support.each import each
 from support.servers.node import example, node
 from support.servers.redis import RedisServer
 
@@ -35,7 +36,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("vector", json.loads(VECTORS.joinpath("messages.json").read_text()), ids=json.dumps)
+@each("vector", json.loads(VECTORS.joinpath("messages.json").read_text()), ids=json.dumps)
 def test_each_message_is_read_or_refused_as_its_vector_says(vector: dict[str, Any]) -> None:
     parse = {"job.progress": messages.progress, "job.results": messages.result}[vector["stream"]]
     fields = {name.encode(): value.encode() for name, value in vector["fields"].items()}

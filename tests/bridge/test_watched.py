@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
+import pytest
 
 from rowlock import Rowlock
 from rowlock.api.access import tokens
@@ -34,6 +35,7 @@ async def next_event(socket: aiohttp.ClientWebSocketResponse, of: str) -> dict[s
                 return event
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_progress_and_result_in_the_streams_reach_the_owners_socket_and_download(
     settings: Callable[..., Any], remote: Remote
 ) -> None:

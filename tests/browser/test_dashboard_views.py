@@ -1,4 +1,5 @@
-"""Views of the dashboard that draw something or change something, in a real browser, on each engine."""
+"""Views of the dashboard that draw something or change something, in a real browser; what the database has a
+part in, on each engine."""
 
 import asyncio
 import json
@@ -27,6 +28,7 @@ TIME_MARKS = """() => [...document.querySelectorAll(".chart svg")].map((picture)
   }).join(", "))"""
 
 
+@ONE_ENGINE
 async def test_a_jobs_state_machine_shows_where_it_was_and_where_it_is(shop: World, window: OpenWindow) -> None:
     async with window(await shop.login()) as shown:
         page = shown.page
@@ -77,6 +79,7 @@ async def test_a_batch_is_drawn_as_a_tree_and_its_dead_jobs_are_retried(shop: Wo
         await expect(page.get_by_label("What operators did")).to_contain_text(batch.id)
 
 
+@ONE_ENGINE
 async def test_a_purge_cancels_what_waits_in_one_queue(shop: World, window: OpenWindow) -> None:
     app, queue = shop.app, f"q{uuid.uuid4().hex[:8]}"
     here = [await shop.tasks["mail.send"].using(queue=queue).enqueue(to=f"{n}@example.com") for n in range(3)]
@@ -94,6 +97,7 @@ async def test_a_purge_cancels_what_waits_in_one_queue(shop: World, window: Open
     assert (await app.job(shop.jobs["queued"])).state == "queued"
 
 
+@ONE_ENGINE
 async def test_a_worker_is_drained_after_a_question(shop: World, window: OpenWindow) -> None:
     # It hears of a drain with its next heartbeat, ends, and is gone from the page: not while this test looks at it.
     silent = {"heartbeat_seconds": 600, "lease_seconds": 2400}
@@ -117,6 +121,7 @@ async def test_a_worker_is_drained_after_a_question(shop: World, window: OpenWin
         assert rows[worker.id].stop_requested == "drain"
 
 
+@ONE_ENGINE
 async def test_a_schedule_is_added_changed_and_removed(shop: World, window: OpenWindow) -> None:
     name = f"s{uuid.uuid4().hex[:8]}"
     async with window(await shop.login()) as shown:

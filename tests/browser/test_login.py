@@ -76,6 +76,7 @@ async def test_a_login_link_logs_a_browser_in_once_and_its_page_works_under_a_st
         assert [job.owner for job in await app.jobs()] == ["ana"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 async def test_a_page_of_another_server_on_this_host_does_nothing_with_the_cookie(
     site: Site, window: OpenWindow
 ) -> None:
@@ -96,6 +97,7 @@ async def test_a_page_of_another_server_on_this_host_does_nothing_with_the_cooki
         assert await app.jobs() == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 async def test_the_browser_fails_a_test_for_what_its_page_does_behind_the_scenes(
     site: Site, window: OpenWindow, tmp_path: Path
 ) -> None:

@@ -1,5 +1,5 @@
 """The replays page in a real browser: log in, export, watch the progress, play, download, cancel; and what strangers
-and broken connections do to it. Server and worker are processes of their own, on each engine."""
+and broken connections do to it. Server and worker are processes of their own."""
 
 import asyncio
 import itertools
@@ -106,6 +106,7 @@ WATCH_PROGRESS = """() => {
 }"""
 
 
+@one_engine
 async def test_a_running_export_is_seen_moving_and_is_cancelled(place: Place, window: OpenWindow, owner: str) -> None:
     async with place.open() as app:
         await add_replay(app, owner, "The whole match", LONG_MS)
@@ -123,6 +124,7 @@ async def test_a_running_export_is_seen_moving_and_is_cancelled(place: Place, wi
             assert [job.state for job in await app.jobs(owner=owner)] == ["cancelled"]
 
 
+@one_engine
 async def test_the_page_goes_on_without_a_reload_when_the_server_is_killed_and_comes_back(
     place: Place, window: OpenWindow, owner: str
 ) -> None:
@@ -153,6 +155,7 @@ async def test_the_page_goes_on_without_a_reload_when_the_server_is_killed_and_c
             assert await page.evaluate("window.untouched")
 
 
+@one_engine
 async def test_a_page_that_missed_events_for_good_reads_everything_anew(
     place: Place, window: OpenWindow, owner: str
 ) -> None:
@@ -169,9 +172,7 @@ async def test_a_page_that_missed_events_for_good_reads_everything_anew(
             ]
             await (await app.job(await service.create_export(app, owner, replay_id, "REPLAY_MP4"))).wait(timeout=60)
             async with app.transaction() as transaction:  # as retention does with old events
-                await transaction.execute(
-                    f"DELETE FROM {'rowlock.' if 'postgres' in app.database else 'rowlock_'}events"
-                )
+                await transaction.execute("DELETE FROM rowlock_events")
             await (await app.job(await service.create_export(app, owner, replay_id, "REPLAY_THUMBNAIL"))).wait(
                 timeout=60
             )
@@ -179,6 +180,7 @@ async def test_a_page_that_missed_events_for_good_reads_everything_anew(
             await first.get_by_role("link", name="Download the video").wait_for()
 
 
+@one_engine
 async def test_links_and_files_of_others_open_nothing(place: Place, window: OpenWindow, owner: str) -> None:
     async with place.open() as app:
         mine = await add_replay(app, owner, "Mine alone")
@@ -241,7 +243,7 @@ async def test_an_export_that_is_refused_or_fails_says_why(place: Place, window:
 
 
 @one_engine
-async def test_logging_out_shows_nothing_more(place: Place, window: OpenWindow, owner: str) -> None:
+async def test_after_logging_out_the_page_shows_nothing(place: Place, window: OpenWindow, owner: str) -> None:
     async with place.open() as app:
         await add_replay(app, owner, "Set 1")
         async with window(await app.login_link(owner, base_url=place.url)) as shown:

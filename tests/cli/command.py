@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -60,6 +60,17 @@ async def linger(ctx: Context, file: str) -> None:
 
 LIMIT = 30.0
 
+# Runs command lines one after the other, and prints for each a line with its exit code, stdout and stderr.
+ONE_BY_ONE = """
+import contextlib, io, json, sys
+from rowlock.cli.main import execute
+
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = execute(words)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
+"""
+
 
 def wait_until(check: Callable[[], Any], what: str, seconds: float = LIMIT) -> Any:
     """Look until the answer is true; an error when it stays false."""
@@ -76,6 +87,14 @@ class Told(NamedTuple):
 
     stdout: str
     stderr: str
+
+
+def only_line(told: Told) -> str:
+    """The one line on stderr of a command that failed."""
+    assert told.stdout == ""
+    (line,) = told.stderr.splitlines()
+    assert line.startswith("rowlock: ")
+    return line.removeprefix("rowlock: ")
 
 
 class Background:
@@ -115,11 +134,7 @@ class Command:
 
     def error(self, *words: str, code: int) -> str:
         """The one line on stderr of a command that fails with `code`."""
-        done = self.run(*words, code=code)
-        assert done.stdout == ""
-        (line,) = done.stderr.splitlines()
-        assert line.startswith("rowlock: ")
-        return line.removeprefix("rowlock: ")
+        return only_line(self.run(*words, code=code))
 
 
 class Cli(Command):
@@ -146,6 +161,25 @@ class Cli(Command):
         )
         assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return Told(done.stdout, done.stderr)
+
+    def errors(self, lines: Iterable[Sequence[str]], code: int) -> list[str]:
+        """What `error` answers for each of these command lines. They share one process, which is not this one: a
+        worker that starts against all expectations ends it and not the tests."""
+        listed = list(lines)
+        done = subprocess.run(
+            [sys.executable, "-c", ONE_BY_ONE, json.dumps(listed)],
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+        assert len(found) == len(listed), f"{listed[len(found)]} ended the process: {done.stderr}"
+        for words, (ended, out, err) in zip(listed, found, strict=True):
+            assert ended == code, f"{words}: {ended}\n{out}\n{err}"
+        return [only_line(Told(out, err)) for _, out, err in found]
 
     def start(self, *words: str, **env: str) -> Background:
         file = self.folder / f"log-{len(self._started)}.txt"

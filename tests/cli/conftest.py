@@ -2,9 +2,11 @@
 
 import signal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
 
 from cli.command import APP, Cli, Inside
 
@@ -15,6 +17,15 @@ def hangups() -> Iterator[None]:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_parser() -> Iterator[None]:
+    """Build the parser of all verbs once. Typer builds it for each command line, which takes three times as long as a
+    small verb itself; it depends on the code alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture
@@ -39,6 +50,12 @@ def lite(folder: Path) -> Iterator[Cli]:
     cli = Cli(folder, f"sqlite:///{folder}/lite.db")
     yield cli
     cli.close()
+
+
+@pytest.fixture
+def lite_here(lite: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Inside:
+    """The command in this process, on the SQLite file of `lite`."""
+    return Inside.enter(lite.folder, lite.env["ROWLOCK_DATABASE_URL"], monkeypatch, capsys)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def test_alerts_test_without_rules_names_the_setting(inside: Inside) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-def test_when_the_evaluating_process_is_killed_another_goes_on_and_tells_the_end(cli: Cli) -> None:
+def test_when_the_evaluating_process_is_killed_another_goes_on_and_tells_the_end(cli: Cli, here: Inside) -> None:
     (cli.folder / "rowlock.yaml").write_text(RULES)
     dispatchers = [cli.start("dispatch") for _ in range(2)]
     wait_until(lambda: any("alert firing: nobody" in one.log for one in dispatchers), "the alert")
@@ -61,14 +61,14 @@ def test_when_the_evaluating_process_is_killed_another_goes_on_and_tells_the_end
     (other,) = [one for one in dispatchers if one is not firing]
     assert firing.log.count("alert firing") == 1
     other.wait_for("Dispatcher started")
-    wait_until(lambda: cli.json("alerts", "list")["unsent"] == [], "the message to be marked as sent")
-    listed = cli.json("alerts", "list")
+    wait_until(lambda: here.json("alerts", "list")["unsent"] == [], "the message to be marked as sent")
+    listed = here.json("alerts", "list")
     assert [(alert["state"], alert["rule"]) for alert in listed["alerts"]] == [("firing", "nobody")]
     os.kill(firing.process.pid, signal.SIGKILL)
     worker = cli.start("worker", "--app", "shop")
     wait_until(lambda: "alert resolved: nobody" in other.log + worker.log, "the resolution")
     told = re.findall(r"alert (firing|resolved)", other.log + worker.log)
     assert told == ["resolved"]
-    assert cli.json("alerts", "list")["alerts"] == []
+    assert here.json("alerts", "list")["alerts"] == []
     assert worker.stop() == 0
     assert other.stop() == 0

@@ -10,6 +10,7 @@ import pytest
 from cli.command import Inside
 from rowlock import Rowlock
 from rowlock.store import audit
+from support.each import each
 
 T = TypeVar("T")
 
@@ -80,8 +81,15 @@ STATE = (
 )
 
 
-@pytest.mark.parametrize("words", CHANGES, ids=" ".join)
-def test_a_change_that_cannot_be_written_into_the_audit_is_not_made(inside: Inside, words: list[str]) -> None:
+async def state(app: Rowlock) -> list[list[Any]]:
+    """What these commands would change."""
+    return [[tuple(row) for row in await app.fetch(sql)] for sql in STATE]
+
+
+@pytest.fixture
+def batch(inside: Inside) -> str:
+    """A batch, in a database whose audit takes no entry more."""
+
     async def prepare(app: Rowlock) -> str:
         @app.task("add")
         async def add(a: int = 0) -> None: ...
@@ -96,10 +104,13 @@ def test_a_change_that_cannot_be_written_into_the_audit_is_not_made(inside: Insi
             )
         return batch.id
 
-    async def state(app: Rowlock) -> list[list[Any]]:
-        return [[tuple(row) for row in await app.fetch(sql)] for sql in STATE]
+    return on_database(prepare)
 
-    batch = on_database(prepare)
+
+@each("words", CHANGES, ids=" ".join)
+def test_a_change_that_cannot_be_written_into_the_audit_is_not_made(
+    inside: Inside, batch: str, words: list[str]
+) -> None:
     before = on_database(state)
     assert "the audit is full" in inside.error(*(word.format(batch=batch) for word in words), code=1)
     assert on_database(state) == before

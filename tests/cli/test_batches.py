@@ -5,6 +5,8 @@ import json
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from cli.command import Cli, Inside, wait_until
 from rowlock import Rowlock
 
@@ -65,7 +67,7 @@ def test_a_batch_is_listed_shown_and_followed_to_its_end(cli: Cli, here: Inside)
     assert ": of 3 jobs 2 succeeded, 1 dead." in text
     assert "it broke" in text
 
-    assert [batch["id"] for batch in cli.json("batches", "list")] == [second, first]  # newest first
+    assert [batch["id"] for batch in here.json("batches", "list")] == [second, first]  # newest first
     for words in (["--owner", "ana"], ["--state", "failed"], ["--owner", "ana", "--state", "failed"]):
         assert [batch["id"] for batch in here.json("batches", "list", *words)] == [first]
     told = here.run("batches", "list", "--limit", "1", "--json")
@@ -76,6 +78,7 @@ def test_a_batch_is_listed_shown_and_followed_to_its_end(cli: Cli, here: Inside)
     assert row.split()[:7] == [first, "import", "failed", "3", "3", "1", "ana"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_retry_of_its_job_opens_a_batch_again(cli: Cli, here: Inside) -> None:
     batch = collect(cli, ("boom", {}))
     worker = cli.start("worker", "--app", "shop")
@@ -91,7 +94,7 @@ def test_a_retry_of_its_job_opens_a_batch_again(cli: Cli, here: Inside) -> None:
 def test_cancelling_a_batch_cancels_what_is_left_of_it(cli: Cli, here: Inside) -> None:
     batch = collect(cli, *[("add", {"a": n}) for n in range(3)])
     other = collect(cli, ("add", {"a": 9}), name="other")
-    assert cli.out("batches", "cancel", batch) == "import is cancelled: 3/3"
+    assert here.out("batches", "cancel", batch) == "import is cancelled: 3/3"
     ended = here.json("batches", "show", batch)
     assert (ended["state"], ended["failed"], ended["cancelled"]) == ("cancelled", 0, 3)
     explained = here.json("jobs", "explain", batch)
@@ -104,6 +107,7 @@ def test_cancelling_a_batch_cancels_what_is_left_of_it(cli: Cli, here: Inside) -
     assert here.json("batches", "cancel", other)["state"] == "cancelled"
 
 
+@pytest.mark.parametrize("engine", ["postgres"])
 def test_a_running_job_of_a_cancelled_batch_is_asked_to_stop(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", "--app", "shop")
     batch = collect(cli, ("linger", {"file": f"{cli.folder}/lingers"}))

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from rowlock.cli.main import execute
+from support.each import each
 
 MEASURES = ("single", "bulk", "drain")
 
@@ -45,8 +46,8 @@ def test_bench_without_json_prints_a_table(tmp_path: Path, capsys: pytest.Captur
         assert words in shown
 
 
-@pytest.mark.parametrize(
-    ("url", "says"),
+@each(
+    "url, says",
     [
         ("sqlite:////nowhere/at/all/jobs.db", "does not exist"),
         ("postgresql://nobody@127.0.0.1:1/none", "cannot open"),

@@ -20,6 +20,7 @@ from rowlock.core.schedules.schedule import Schedule
 from rowlock.store import workers
 from rowlock.store.schedules import schedules
 from rowlock.store.sources import sources
+from support.each import each
 from support.races.disk import disk
 
 
@@ -146,9 +147,9 @@ def test_a_full_disk_is_found_although_reads_work(inside: Inside, folder: Path) 
     assert found["do"].startswith("make room")
 
 
-def test_a_full_disk_is_found_by_a_write_that_reaches_it_before_a_commit_would(lite: Cli) -> None:
+def test_a_full_disk_is_found_by_a_write_that_reaches_it_before_a_commit_would(lite: Cli, lite_here: Inside) -> None:
     """With a write-ahead log, an open transaction stays in memory while it is small. A limit for files is the disk."""
-    lite.run("migrate")
+    lite_here.run("migrate")
     limited = (
         "import resource, sys; from rowlock.cli.main import execute\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000)); sys.exit(execute(['doctor', '--json']))"
@@ -161,7 +162,7 @@ def test_a_full_disk_is_found_by_a_write_that_reaches_it_before_a_commit_would(l
     assert "the disk did not take the write" in found["text"]
 
 
-@pytest.mark.parametrize(("free", "level", "code"), [(0, "fail", 1), (100 << 20, "warn", 0), (1 << 30, "ok", 0)])
+@each("free, level, code", [(0, "fail", 1), (100 << 20, "warn", 0), (1 << 30, "ok", 0)])
 def test_little_room_is_found_where_a_write_still_fits_into_the_write_ahead_log(
     inside: Inside, monkeypatch: pytest.MonkeyPatch, free: int, level: str, code: int
 ) -> None:

@@ -1,11 +1,12 @@
 """Bad input: one clear line, and an exit code that says what kind of mistake it was."""
 
-import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from cli.command import Cli, Inside
+from support.each import each
 
 NOBODY = "0198a000-0000-7000-8000-00000000dead"
 
@@ -45,28 +46,25 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "code", "expected"), CASES, ids=[" ".join(case[0]) for case in CASES])
+@each("words, code, expected", CASES)
 def test_a_mistake_is_one_line_and_a_code(inside: Inside, words: list[str], code: int, expected: str) -> None:
     assert expected in inside.error(*words, code=code)
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ([], "--app module:attribute"),
-        (["--app", "shoq"], "no module named 'shoq'"),
-        (["--app", "shop:nothing"], "shop has no attribute 'nothing'"),
-        (["--app", "shop:not_an_app"], "not a Rowlock"),
-        (["--app", "shop", "--pool-size", "many"], "worker.pool_size = 'many' (--pool-size)"),
-        (["--app", "shop", "--log-level", "loud"], "--log-level 'loud'"),
-    ],
-)
-def test_a_worker_that_cannot_start_says_why(lite: Cli, words: list[str], expected: str) -> None:
-    assert expected in lite.error("worker", *words, code=2)
+CANNOT_START = [
+    (["worker"], "--app module:attribute"),
+    (["worker", "--app", "shoq"], "no module named 'shoq'"),
+    (["worker", "--app", "shop:nothing"], "shop has no attribute 'nothing'"),
+    (["worker", "--app", "shop:not_an_app"], "not a Rowlock"),
+    (["worker", "--app", "shop", "--pool-size", "many"], "worker.pool_size = 'many' (--pool-size)"),
+    (["worker", "--app", "shop", "--log-level", "loud"], "--log-level 'loud'"),
+    (["up", "--app", "shop", "--reload", "--reload-dir", "nowhere"], "no such folder"),
+]
 
 
-def test_a_folder_to_watch_must_be_there(lite: Cli) -> None:
-    assert "no such folder" in lite.error("up", "--app", "shop", "--reload", "--reload-dir", "nowhere", code=2)
+def test_a_worker_that_cannot_start_says_why(lite: Cli) -> None:
+    said = lite.errors([words for words, _ in CANNOT_START], code=2)
+    assert [(*row, line) for row, line in zip(CANNOT_START, said, strict=True) if row[1] not in line] == []
 
 
 def test_an_app_that_does_not_import_shows_its_own_error(lite: Cli) -> None:
@@ -75,25 +73,25 @@ def test_an_app_that_does_not_import_shows_its_own_error(lite: Cli) -> None:
     assert "broken.py:3): KeyError: 'no such plan'" in line
 
 
-def test_an_app_whose_import_is_missing_names_that_import(lite: Cli) -> None:
-    (lite.folder / "broken.py").write_text("import not_installed_anywhere\n")
-    assert "'not_installed_anywhere'" in lite.error("worker", "--app", "broken", code=2)
+def test_an_app_whose_import_is_missing_names_that_import(inside: Inside, folder: Path) -> None:
+    (folder / "broken.py").write_text("import not_installed_anywhere\n")
+    assert "'not_installed_anywhere'" in inside.error("stats", "--app", "broken", code=2)
 
 
-@pytest.mark.parametrize("text", ["worker:\n  pool_sise: 3\n", "worker: [", "worker:\n  pool_size: none\n"])
+@each("text", ["worker:\n  pool_sise: 3\n", "worker: [", "worker:\n  pool_size: none\n"])
 def test_a_broken_config_is_one_line_that_names_the_file(inside: Inside, folder: Path, text: str) -> None:
     (folder / "rowlock.yaml").write_text(text)
     assert "rowlock.yaml" in inside.error("stats", code=2)
 
 
-def test_a_server_that_is_not_there_is_one_line(lite: Cli) -> None:
-    line = lite.error("stats", "--database", "postgresql://user:secret@127.0.0.1:9/none", code=1)
+def test_a_server_that_cannot_be_reached_is_one_line_without_the_password(inside: Inside) -> None:
+    line = inside.error("stats", "--database", "postgresql://user:secret@127.0.0.1:9/none", code=1)
     assert "127.0.0.1" in line
     assert "secret" not in line
 
 
-def test_a_database_without_tables_names_the_command(folder: Path, postgres_url: str) -> None:
-    assert "rowlock migrate" in Cli(folder, postgres_url).error("stats", code=1)
+def test_a_database_without_tables_names_the_command_that_creates_them(inside: Inside, postgres_url: str) -> None:
+    assert "rowlock migrate" in inside.error("stats", "--database", postgres_url, code=1)
 
 
 def test_rowlock_debug_prints_the_traceback_of_an_error(lite: Cli) -> None:
@@ -102,16 +100,19 @@ def test_rowlock_debug_prints_the_traceback_of_an_error(lite: Cli) -> None:
     assert "rowlock: no job" in done.stderr
 
 
-def test_the_file_names_the_app_and_flags_win_over_code_over_environment(lite: Cli) -> None:
-    (lite.folder / "named.py").write_text(
+def test_the_file_names_the_app_and_flags_win_over_code_over_environment(
+    inside: Inside, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "named", raising=False)
+    (folder / "named.py").write_text(
         "from rowlock import Rowlock\napp = Rowlock('sqlite:///code.db')\n@app.task\nasync def t() -> None: ...\n"
     )
-    (lite.folder / "rowlock.yaml").write_text("app: named:app\ndatabase: sqlite:///file.db\n")
-    lite.out("enqueue", "t")
-    assert (lite.folder / "code.db").exists()
-    lite.out("enqueue", "t", "--database", "sqlite:///flag.db")
-    assert len(json.loads(lite.run("jobs", "list", "--json", "--database", "sqlite:///flag.db").stdout)) == 1
-    assert not (lite.folder / "file.db").exists()
+    (folder / "rowlock.yaml").write_text("app: named:app\ndatabase: sqlite:///file.db\n")
+    inside.out("enqueue", "t")
+    assert (folder / "code.db").exists()
+    inside.out("enqueue", "t", "--database", "sqlite:///flag.db")
+    assert len(inside.json("jobs", "list", "--database", "sqlite:///flag.db")) == 1
+    assert not (folder / "file.db").exists()
 
 
 def test_a_wrong_option_names_the_help_of_its_verb(inside: Inside) -> None:

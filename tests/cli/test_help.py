@@ -10,6 +10,7 @@ import typer
 import rowlock
 from rowlock.cli import main
 from rowlock.cli.main import execute
+from support.each import each
 
 VERBS = ["demo", "up", "worker", "dispatch", "enqueue", "migrate", "stats", "top", "doctor", "bench"]
 VERBS += ["bridge", "deadletters", "jobs", "queues", "batches", "sources", "schedules", "serve", "tokens"]
@@ -43,7 +44,7 @@ def test_the_option_version_prints_the_version(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == f"rowlock {rowlock.__version__}\n"
 
 
-@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+@each("words", LEAVES, ids=" ".join)
 def test_every_verb_has_help_and_takes_the_database_and_the_app_unless_it_has_its_own(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,7 +56,7 @@ def test_every_verb_has_help_and_takes_the_database_and_the_app_unless_it_has_it
     assert ("--app" in text) == (words not in (["demo"], ["bench"]))
 
 
-@pytest.mark.parametrize("group", BELOW)
+@each("group", BELOW)
 def test_a_group_without_its_verb_is_answered_with_help(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute([group]) == 2
     told = capsys.readouterr()
@@ -82,7 +83,7 @@ def verbs_with_examples() -> list[tuple[str, str]]:
     return list(walk(typer.main.get_command(main.app), "rowlock"))
 
 
-@pytest.mark.parametrize(("verb", "line"), verbs_with_examples())
+@each("verb, line", verbs_with_examples())
 def test_an_example_in_the_help_is_a_command_line_that_the_parser_takes(verb: str, line: str) -> None:
     command: Any = typer.main.get_command(main.app)
     name, *words = shlex.split(line, comments=True)

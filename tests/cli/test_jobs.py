@@ -9,12 +9,13 @@ import pytest
 from cli.command import Cli, Inside, wait_until
 from rowlock.core.job import Job
 from rowlock.store import audit, open_store
+from support.each import each
 from support.sql.refusals import refused
 
 
 def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", "--app", "shop")
-    done = cli.out("enqueue", "add", "a=1", "--app", "shop", "--owner", "ana", "--tag", "x")
+    done = here.out("enqueue", "add", "a=1", "--app", "shop", "--owner", "ana", "--tag", "x")
     dead = here.out("enqueue", "boom", "--app", "shop")
     wait_until(lambda: len(here.json("jobs", "list", "--state", "succeeded,dead")) == 2, "both jobs end")
     assert worker.stop() == 0
@@ -38,7 +39,7 @@ def test_a_job_that_died_can_be_seen_explained_retried_and_cancelled(cli: Cli, h
     assert "result      2" in here.out("jobs", "show", done)
     assert here.out("jobs", "explain", dead).startswith("It died at ")
 
-    assert cli.out("jobs", "retry", dead) == "retried 1 job"
+    assert here.out("jobs", "retry", dead) == "retried 1 job"
     assert "No live worker serves its queue" in here.out("jobs", "explain", dead)
     assert here.out("jobs", "cancel", dead) == "cancelled 1 job"
     again = here.json("jobs", "show", dead)
@@ -67,11 +68,11 @@ def test_a_retry_that_a_newer_jobs_key_forbids_is_refused_and_says_so(inside: In
     assert inside.out("jobs", "retry", first, "--dry-run") == "would retry 1 job; nothing was changed"
 
 
-def test_changes_by_filter_are_counted_first_and_need_a_yes(cli: Cli, here: Inside) -> None:
+def test_changes_by_filter_are_counted_first_and_need_a_yes(here: Inside) -> None:
     ids = [here.out("enqueue", "elsewhere", "--app", "shop") for _ in range(3)]
     other = here.out("enqueue", "add", "a=1", "--defaults")
     assert here.json("jobs", "cancel", "--queue", "other", "--dry-run") == {"matched": 3, "changed": 0, "dry_run": True}
-    assert "the filter matches 3 jobs: add --yes" in cli.error("jobs", "cancel", "--queue", "other", code=2)
+    assert "the filter matches 3 jobs: add --yes" in here.error("jobs", "cancel", "--queue", "other", code=2)
     assert {job["state"] for job in here.json("jobs", "list")} == {"queued"}
 
     assert here.out("jobs", "cancel", "--queue", "other", "--yes") == "cancelled 3 jobs"
@@ -85,6 +86,7 @@ def test_changes_by_filter_are_counted_first_and_need_a_yes(cli: Cli, here: Insi
     assert sorted(job["id"] for job in here.json("jobs", "list", "--state", "queued")) == sorted([*ids, other])
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_running_job_is_asked_to_stop(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", "--app", "shop")
     job_id = here.out("enqueue", "linger", f"file={cli.folder}/lingers", "--app", "shop")
@@ -95,22 +97,18 @@ def test_a_running_job_is_asked_to_stop(cli: Cli, here: Inside) -> None:
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize("app", [["--defaults"], ["--app", "shop"]], ids=["by name", "with its code"])
-def test_enqueue_takes_every_option(inside: Inside, app: list[str]) -> None:
-    mine = "0198a000-0000-7000-8000-000000000001"
+@each(
+    "app, mine",
+    [
+        (["--defaults"], "0198a000-0000-7000-8000-000000000001"),
+        (["--app", "shop"], "0198a000-0000-7000-8000-000000000002"),
+    ],
+    ids=["by name", "with its code"],
+)
+def test_enqueue_takes_every_option(inside: Inside, app: list[str], mine: str) -> None:
     words = ["--args", '{"a": 1}', "b=3", "--queue", "q", "--priority", "-5", "--delay", "1h", "--owner", "ana"]
-    words += [
-        "--expires-at",
-        "2090-01-01T00:00:00Z",
-        "--tag",
-        "x",
-        "--tag",
-        "y",
-        "--job-id",
-        mine,
-        "--max-attempts",
-        "9",
-    ]
+    words += ["--expires-at", "2090-01-01T00:00:00Z", "--tag", "x", "--tag", "y", "--job-id", mine]
+    words += ["--max-attempts", "9"]
     told = inside.json("enqueue", "add", *words, *app)
     assert (told["id"], told["created"]) == (mine, True)
     assert inside.json("enqueue", "add", "a=5", "--job-id", mine, *app)["created"] is False
@@ -157,22 +155,21 @@ def test_what_the_command_line_does_is_in_the_audit(inside: Inside, folder: Path
     assert all("@" in one.who for one in found)
 
 
-@pytest.mark.parametrize("action", ["cancel", "retry"])
-@pytest.mark.parametrize("by_filter", [True, False])
+@each("action", ["cancel", "retry"])
+@each("by_filter", [True, False])
 def test_a_bad_row_is_named_and_the_other_jobs_are_changed(
     inside: Inside, folder: Path, action: str, by_filter: bool
 ) -> None:
     database = f"sqlite:///{folder}/inside.db"
-    ids = [inside.out("enqueue", "elsewhere", "--app", "shop") for _ in range(3)]
+    queue = f"{action}-{by_filter}"  # of this row alone
+    ids = [inside.out("enqueue", "elsewhere", "--queue", queue, "--app", "shop") for _ in range(3)]
     if action == "retry":
         inside.run("jobs", "cancel", *ids)
-    which = (
-        ["--queue", "other", "--yes", *(["--state", "cancelled"] if action == "retry" else [])] if by_filter else ids
-    )
+    which = ["--queue", queue, "--yes", *(["--state", "cancelled"] if action == "retry" else [])] if by_filter else ids
     with refused(database, "jobs_live" if action == "retry" else "jobs_finished", "id", ids[1]):
         done = inside.run("jobs", action, *which, code=4)
         assert done.stdout == f"{'cancelled' if action == 'cancel' else 'retried'} 2 jobs\n"
         assert f"rowlock: job {ids[1]} stays as it is: {action} failed for its row: " in done.stderr
         assert "a bad row" in done.stderr
-    (left,) = inside.json("jobs", "list", "--state", "cancelled" if action == "retry" else "queued")
+    (left,) = inside.json("jobs", "list", "--queue", queue, "--state", "cancelled" if action == "retry" else "queued")
     assert left["id"] == ids[1]

@@ -1,12 +1,11 @@
 """`rowlock login-link`: who it logs in, and where it leads."""
 
-import pytest
-
 from cli.command import Inside
+from support.each import each
 
 
-@pytest.mark.parametrize(
-    ("words", "scope", "address"),
+@each(
+    "words, scope, address",
     [
         ((), "operator", "http://127.0.0.1:8321/"),
         (("--read-only",), "operator:read", "http://127.0.0.1:8321/"),
@@ -27,8 +26,8 @@ def test_a_link_leads_to_the_api_and_logs_in_who_was_named(
     assert inside.out("login-link", *words).startswith(f"{address}#once=rowlock_")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@each(
+    "words, message",
     [
         (("--scope", "all"), "--scope must be one of"),
         (("--scope", "jobs"), "needs an owner"),

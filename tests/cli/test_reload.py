@@ -1,11 +1,11 @@
 import os
 from pathlib import Path
 
-from cli.command import Cli
+from cli.command import Cli, Inside
 from rowlock.cli.run.reload import python_files
 
 
-def test_a_changed_file_starts_the_worker_again_with_the_new_code(lite: Cli) -> None:
+def test_a_changed_file_starts_the_worker_again_with_the_new_code(lite: Cli, lite_here: Inside) -> None:
     up = lite.start("up", "--app", "shop", "--reload")
     up.wait_for("Worker started: ")
     app = lite.folder / "shop.py"
@@ -13,7 +13,7 @@ def test_a_changed_file_starts_the_worker_again_with_the_new_code(lite: Cli) -> 
     os.utime(app, ns=(1, 1))  # whatever the clock's resolution
     up.wait_for("shop.py changed, restarting")
     up.wait_for("Worker started: ", times=2)
-    assert lite.out("enqueue", "add", "a=6", "b=7", "--app", "shop", "--wait") == "42"
+    assert lite_here.out("enqueue", "add", "a=6", "b=7", "--app", "shop", "--wait") == "42"
 
     app.write_text("def")
     up.wait_for("shop.py changed", times=2)

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from cli.command import Cli, Inside, wait_until
+from support.each import each
 
 CLOCKWORK = """
 from rowlock import Rowlock
@@ -49,9 +50,9 @@ def moments(found: list[str]) -> list[datetime]:
     return [datetime.fromisoformat(text) for text in found]
 
 
-def test_a_schedule_is_added_listed_changed_paused_resumed_run_and_removed(cli: Cli, here: Inside) -> None:
-    assert cli.out("schedules", "list") == "no schedules"
-    said = cli.out(*ADD, "--cron", "0 3 * * *", "--zone", "Asia/Seoul", "--missed", "all")
+def test_a_schedule_is_added_listed_changed_paused_resumed_run_and_removed(here: Inside) -> None:
+    assert here.out("schedules", "list") == "no schedules"
+    said = here.out(*ADD, "--cron", "0 3 * * *", "--zone", "Asia/Seoul", "--missed", "all")
     assert said.startswith("s is on: ")
     assert "03:00" in said
     row = named(here, "s")
@@ -92,6 +93,7 @@ def test_every_option_of_add_reaches_the_schedule_and_its_jobs(here: Inside) -> 
     assert (job["max_attempts"], job["timeout_seconds"]) == (4, 30)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_one_off_is_added_with_at(here: Inside) -> None:
     row = here.json(*ADD, "--at", "2030-06-01T09:00", "--zone", "Europe/Berlin")
     assert moments(row["next"]) == [datetime(2030, 6, 1, 7, tzinfo=UTC)]
@@ -121,6 +123,7 @@ def test_dispatch_fires_what_the_code_the_config_and_an_operator_have(cli: Cli, 
     assert "Dispatcher stopped" in dispatcher.log
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_up_dispatches_and_works_in_one_process(cli: Cli, here: Inside) -> None:
     here.run(*ADD, "--every", "1s")
     running = cli.start("up", *APP)
@@ -144,6 +147,7 @@ rowlock.store.schedules.fire.fire = fire
 """
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_up_ends_when_its_dispatcher_has_died(cli: Cli, here: Inside) -> None:
     (cli.folder / "sick.py").write_text(SICK)
     here.run(*ADD, "--every", "1s")
@@ -181,18 +185,25 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), MISTAKES, ids=[" ".join(words) or "none" for words, _ in MISTAKES])
-def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[str], expected: list[str]) -> None:
+@pytest.fixture
+def added(inside: Inside) -> dict[str, Any]:
+    """A schedule as it was listed before a mistake, without the ticks to come."""
     inside.run(*ADD, "--every", "5m")
-    before = [row | {"next": None} for row in inside.json("schedules", "list")]
+    return named(inside, "s") | {"next": None}
+
+
+@each("words, expected", MISTAKES)
+def test_a_mistake_is_one_line_and_changes_nothing(
+    inside: Inside, added: dict[str, Any], words: list[str], expected: list[str]
+) -> None:
     line = inside.error(*ADD, *words, code=2)
     for text in expected:
         assert re.search("|".join(map(re.escape, text.split("|"))), line), line
-    assert [row | {"next": None} for row in inside.json("schedules", "list")] == before
+    assert [row | {"next": None} for row in inside.json("schedules", "list")] == [added]
 
 
-@pytest.mark.parametrize(
-    ("given", "wrong"),
+@each(
+    "given, wrong",
     [(["name=ana", "nam=x"], "nam: no such argument"), ([], "name: missing"), (["name=1", "name=2"], "name=2")],
 )
 def test_arguments_are_checked_as_an_enqueue_does(inside: Inside, given: list[str], wrong: str) -> None:
@@ -210,6 +221,7 @@ def test_without_the_code_it_is_said_that_arguments_were_not_checked(inside: Ins
     assert "--app" in told.stderr
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_list_that_is_cut_says_so(here: Inside) -> None:
     for name in "abc":
         here.run("schedules", "add", name, "greet", "name=ana", *APP, "--every", "5m")
@@ -233,9 +245,9 @@ def test_a_schedule_that_has_no_tick_left_is_over(inside: Inside) -> None:
     assert (named(inside, "once")["state"], named(inside, "once")["next"]) == ("over", [])
 
 
-def test_mistakes_are_the_same_on_both_engines(cli: Cli, here: Inside) -> None:
+def test_mistakes_are_the_same_on_both_engines(here: Inside) -> None:
     assert "0 0 31 2 *" in here.error(*ADD, "--cron", "0 0 31 2 *", code=2)
-    assert "UTF-8" in cli.error(*ADD, "--every", "1h", "--owner", "\udcff", code=2)
+    assert "UTF-8" in here.error(*ADD, "--every", "1h", "--owner", "\udcff", code=2)
     assert "no schedule named" in here.error("schedules", "run", "\udcff", code=3)
     assert "1970 to 2199" in here.error(*ADD, "--every", "1h", "--end", "0001-01-01T00:00Z", code=2)
     assert "Asia/Seoul" in here.error(*ADD, "--cron", "0 3 * * *", "--zone", "asia/soul", code=2)
@@ -263,6 +275,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_mistakes_in_the_config_are_told_and_the_other_schedules_go_on(cli: Cli, here: Inside) -> None:
     wrong = "".join(f"  wrong-{n}: {text}\n" for n, text in enumerate(BROKEN))
     (cli.folder / "rowlock.yaml").write_text(f"schedules:\n{wrong}  right: {{task: report, every: 1s}}\n")

@@ -1,10 +1,11 @@
 """Bad input about sources: one clear line, exit code 2, and nothing is changed."""
 
-import json
+from typing import Any
 
 import pytest
 
 from cli.command import Cli, Inside
+from support.each import each
 
 SET = ["sources", "set", "api:ebay"]
 MISTAKES = [
@@ -34,12 +35,19 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("words", "expected"), MISTAKES, ids=[" ".join(words) for words, _ in MISTAKES])
-def test_a_mistake_is_one_line_and_changes_nothing(inside: Inside, words: list[str], expected: str) -> None:
+@pytest.fixture
+def listed(inside: Inside) -> Any:
+    """The sources as they were listed before a mistake; one has limits."""
     inside.run(*SET, "--concurrency", "4", "--rate", "30/min", "--burst", "5")
-    before = inside.json("sources", "list")
+    return inside.json("sources", "list")
+
+
+@each("words, expected", MISTAKES)
+def test_a_mistake_is_one_line_and_changes_nothing(
+    inside: Inside, listed: Any, words: list[str], expected: str
+) -> None:
     assert expected in inside.error(*words, code=2)
-    assert inside.json("sources", "list") == before
+    assert inside.json("sources", "list") == listed
 
 
 def test_mistakes_are_the_same_on_both_engines(here: Inside) -> None:
@@ -49,16 +57,17 @@ def test_mistakes_are_the_same_on_both_engines(here: Inside) -> None:
     assert here.json("sources", "list") == before
 
 
-def test_sources_of_a_broken_file_stop_the_worker_with_one_line(lite: Cli) -> None:
-    for text, expected in {
+def test_sources_of_a_broken_file_stop_the_worker_with_one_line(lite: Cli, lite_here: Inside) -> None:
+    wrong = {
         "sources: {api: {concurrency: -1}}\n": "must be a whole number from 0, not -1",
         "sources: {'api:ebay': {rate: 30}}\n": "such as 30/min",
         "sources: {'api:ebay': {speed: 3}}\n": "no setting 'speed'",
         "sources: {'api:ebay': {total: 3}}\n": "total is for a class",
-    }.items():
-        (lite.folder / "rowlock.yaml").write_text(text)
-        line = lite.error("worker", "--app", "shop", code=2)
+    }
+    for number, text in enumerate(wrong):
+        (lite.folder / f"wrong-{number}.yaml").write_text(text)
+    said = lite.errors((["worker", "--app", "shop", "--config", f"wrong-{n}.yaml"] for n in range(len(wrong))), code=2)
+    for number, (line, expected) in enumerate(zip(said, wrong.values(), strict=True)):
         assert expected in line
-        assert "rowlock.yaml:1" in line
-    (lite.folder / "rowlock.yaml").unlink()
-    assert [row["name"] for row in json.loads(lite.run("sources", "list", "--json").stdout)] == ["api", "domain"]
+        assert f"wrong-{number}.yaml:1" in line
+    assert [row["name"] for row in lite_here.json("sources", "list")] == ["api", "domain"]

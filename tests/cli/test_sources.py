@@ -65,8 +65,8 @@ def source(command: Cli | Inside, name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_limits_are_set_listed_changed_and_taken_back(cli: Cli, here: Inside) -> None:
-    assert cli.out(*EBAY) == "api:ebay is open: concurrency 4, rate 30/min, burst 5"
+def test_limits_are_set_listed_changed_and_taken_back(here: Inside) -> None:
+    assert here.out(*EBAY) == "api:ebay is open: concurrency 4, rate 30/min, burst 5"
     ebay = source(here, "api:ebay")
     assert (ebay["concurrency"], ebay["rate_limit_per_minute"], ebay["burst"]) == (4, 30, 5)
     assert (ebay["enabled"], ebay["set_by"], ebay["running"]) == (True, "operator", 0)
@@ -116,6 +116,7 @@ def test_a_source_has_the_documented_fields_and_they_follow_what_happens(cli: Cl
     assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_paused_source_keeps_its_jobs_queued_until_it_goes_on(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", *APP)
     worker.wait_for("Worker started: ")
@@ -130,7 +131,7 @@ def test_a_paused_source_keeps_its_jobs_queued_until_it_goes_on(cli: Cli, here: 
     story = here.json("jobs", "show", job)
     assert (story["state"], story["attempt"]) == ("queued", 0)
 
-    assert cli.out("sources", "resume", "api:ebay") == "api:ebay is open: no limits"
+    assert here.out("sources", "resume", "api:ebay") == "api:ebay is open: no limits"
     wait_until(lambda: here.json("jobs", "show", job)["state"] == "succeeded", "it goes on")
 
     assert here.out("sources", "pause", "api:ebay", "--for", "10m") == "api:ebay is paused: no limits"
@@ -144,6 +145,7 @@ def test_a_paused_source_keeps_its_jobs_queued_until_it_goes_on(cli: Cli, here: 
     assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_paused_class_is_what_the_explanation_names(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", *APP)
     worker.wait_for("Worker started: ")
@@ -156,6 +158,7 @@ def test_a_paused_class_is_what_the_explanation_names(cli: Cli, here: Inside) ->
     assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("engine", ["postgres"])
 def test_a_running_worker_heeds_a_limit_and_its_change(cli: Cli, here: Inside) -> None:
     here.run("sources", "set", "api:ebay", "--concurrency", "1")
     worker = cli.start("worker", *APP)
@@ -190,6 +193,7 @@ def test_a_running_worker_heeds_a_limit_and_its_change(cli: Cli, here: Inside) -
     assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_sources_that_refuse_are_listed_as_block_candidates(cli: Cli, here: Inside) -> None:
     worker = cli.start("worker", *APP)
     for _ in range(2):
@@ -206,23 +210,23 @@ def test_sources_that_refuse_are_listed_as_block_candidates(cli: Cli, here: Insi
     assert worker.stop() == 0
 
 
-def test_a_worker_writes_what_its_file_says_unless_an_operator_has_set_it(lite: Cli) -> None:
+def test_a_worker_writes_what_its_file_says_unless_an_operator_has_set_it(lite: Cli, lite_here: Inside) -> None:
     (lite.folder / "rowlock.yaml").write_text(
         'sources: {domain: {concurrency: 2}, "api:ebay": {rate: 30/min, burst: 5, cooldown: 1m}, svc: {total: 9}}\n'
     )
     worker = lite.start("worker", *APP)
     worker.wait_for("Worker started: ")
-    written = {row["name"]: row for row in lite.json("sources", "list")}
+    written = {row["name"]: row for row in lite_here.json("sources", "list")}
     ebay = written["api:ebay"]
     assert (ebay["rate"], ebay["burst"], ebay["cooldown"], ebay["set_by"]) == ("30/min", 5, 60, "config")
     assert (written["domain"]["concurrency"], written["svc"]["total"]) == (2, 9)
-    assert lite.json("sources", "set", "domain:any.example")["concurrency"] == 2  # the default of its class
+    assert lite_here.json("sources", "set", "domain:any.example")["concurrency"] == 2  # the default of its class
     assert worker.stop() == 0
 
-    lite.run("sources", "set", "api:ebay", "--rate", "60/min")
+    lite_here.run("sources", "set", "api:ebay", "--rate", "60/min")
     worker = lite.start("worker", *APP)
     worker.wait_for("source api:ebay keeps the limits that an operator set")
-    ebay = source(lite, "api:ebay")
+    ebay = source(lite_here, "api:ebay")
     assert (ebay["rate"], ebay["burst"], ebay["set_by"]) == ("60/min", 5, "operator")
     worker.wait_for("Worker started: ")
     assert worker.stop() == 0

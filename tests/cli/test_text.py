@@ -10,6 +10,7 @@ from rowlock.cli.kit.logs import JsonLines, TextLines
 from rowlock.cli.kit.options import read_duration, read_moment
 from rowlock.cli.kit.output import cell, show
 from rowlock.core.errors import InvalidArguments
+from support.each import each
 
 ROWS = [{"id": "1", "name": "a\x1b[31m\nb", "at": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "tags": ("x", "y")}]
 
@@ -61,7 +62,7 @@ def test_json_logs_are_one_object_a_line() -> None:
     assert "ValueError: x" in found["exception"]
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("250ms", 0.25), ("5m", 300), ("2h", 7200)])
+@each("text, seconds", [("90", 90), ("1.5s", 1.5), ("250ms", 0.25), ("5m", 300), ("2h", 7200)])
 def test_durations_as_people_write_them(text: str, seconds: float) -> None:
     assert read_duration(text, "--delay") == seconds
 

@@ -1,8 +1,7 @@
 """`rowlock tokens`: made once, listed without themselves, revoked by what people have of them."""
 
-import pytest
-
 from cli.command import Inside
+from support.each import each
 
 
 def test_a_token_is_shown_once_and_listed_by_its_first_characters(inside: Inside) -> None:
@@ -17,17 +16,19 @@ def test_a_token_is_shown_once_and_listed_by_its_first_characters(inside: Inside
     assert listed[0]["expires_at"] is None
 
 
-@pytest.mark.parametrize("by", ["id", "hint", "token"])
+@each("by", ["id", "hint", "token"])
 def test_a_token_is_revoked_by_its_id_its_hint_or_itself(inside: Inside, by: str) -> None:
     made = inside.json("tokens", "create", "--owner", "ana")
-    hint = inside.json("tokens", "list")[0]["hint"]
-    assert inside.json("tokens", "revoke", {**made, "hint": hint}[by]) == {"revoked": [made["id"]]}
-    assert inside.json("tokens", "list")[0]["revoked_at"] is not None
+    (listed,) = [one for one in inside.json("tokens", "list") if one["id"] == made["id"]]
+    assert listed["revoked_at"] is None
+    assert inside.json("tokens", "revoke", {**made, "hint": listed["hint"]}[by]) == {"revoked": [made["id"]]}
+    (listed,) = [one for one in inside.json("tokens", "list") if one["id"] == made["id"]]
+    assert listed["revoked_at"] is not None
     assert "no valid token" in inside.error("tokens", "revoke", made["id"], code=3)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@each(
+    "words, message",
     [
         ((), "needs --owner"),
         (("--owner", "ana", "--scope", "all"), "--scope must be one of"),

@@ -89,7 +89,7 @@ class Terminal:
         os.close(self.controller)
 
 
-@pytest.mark.parametrize("way", ["q", "ctrl-c"])
+@pytest.mark.parametrize(("engine", "way"), [("sqlite", "ctrl-c"), ("postgres", "q")])
 def test_q_and_ctrl_c_leave_the_terminal_as_it_was(cli: Cli, way: str, folder: Path) -> None:
     cli.run("queues", "pause", "links")
     terminal = Terminal(cli, "top", "--every", "0.2")

@@ -1,8 +1,7 @@
 """`rowlock webhooks secret`: shown once, listed without themselves, at most two of an owner at any time."""
 
-import pytest
-
 from cli.command import Inside
+from support.each import each
 
 
 def test_a_secret_is_shown_once_and_listed_by_its_first_characters(inside: Inside) -> None:
@@ -26,8 +25,9 @@ def test_the_secret_before_signs_until_the_overlap_is_over(inside: Inside) -> No
     assert [one["id"] for one in inside.json("webhooks", "secret", "list")] == [last["id"]]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"), [((), "--owner"), (("--owner", "a\nb"), "--owner"), (("--owner", "a", "--overlap", "x"), "x")]
+@each(
+    "words, message",
+    [((), "--owner"), (("--owner", "a\nb"), "--owner"), (("--owner", "a", "--overlap", "x"), "--overlap 'x'")],
 )
 def test_a_rotation_that_makes_no_sense_is_refused(inside: Inside, words: tuple[str, ...], message: str) -> None:
     assert message in inside.error("webhooks", "secret", "rotate", *words, code=2)

@@ -7,6 +7,7 @@ import pytest
 
 from cli.command import Inside
 from rowlock import Rowlock, fixed
+from support.each import each
 
 
 @pytest.fixture
@@ -54,8 +55,8 @@ def stored(database: str, table: str) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize(
-    ("table", "words"),
+@each(
+    "table, words",
     [("jobs_live", ["enqueue", "pay"]), ("schedules", ["schedules", "add", "s", "pay", "--every", "1h"])],
     ids=["enqueue", "schedules add"],
 )
@@ -78,7 +79,7 @@ def test_options_that_are_given_win(here: Inside, database: str) -> None:
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("words", [["enqueue"], ["schedules", "add", "s"]], ids=["enqueue", "schedules add"])
+@each("words", [["enqueue"], ["schedules", "add", "s"]], ids=["enqueue", "schedules add"])
 def test_a_task_that_no_worker_registered_needs_defaults(here: Inside, words: list[str]) -> None:
     rest = ["--every", "1h"] if words[0] == "schedules" else []
     line = here.error(*words, "payy", *rest, code=2)
@@ -89,7 +90,7 @@ def test_a_task_that_no_worker_registered_needs_defaults(here: Inside, words: li
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("words", [["enqueue"], ["schedules", "add", "s"]], ids=["enqueue", "schedules add"])
+@each("words", [["enqueue"], ["schedules", "add", "s"]], ids=["enqueue", "schedules add"])
 def test_a_derived_source_must_be_given(here: Inside, words: list[str]) -> None:
     rest = ["url=x.example", *(["--every", "1h"] if words[0] == "schedules" else [])]
     line = here.error(*words, "fetch", *rest, code=2)

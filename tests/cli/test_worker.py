@@ -47,29 +47,30 @@ def test_a_worker_runs_what_the_command_enqueues_and_stops_on_sigterm(cli: Cli, 
     assert here.json("workers", "list") == []
 
 
-def test_a_second_signal_gives_running_jobs_back(lite: Cli) -> None:
+def test_a_second_signal_gives_running_jobs_back(lite: Cli, lite_here: Inside) -> None:
     worker = lite.start("worker", "--app", "shop", "--log-format", "json")
-    job_id = lite.out("enqueue", "linger", f"file={lite.folder}/lingers", "--app", "shop")
+    job_id = lite_here.out("enqueue", "linger", f"file={lite.folder}/lingers", "--app", "shop")
     wait_until((lite.folder / "lingers").exists, "the job runs")
     worker.process.send_signal(signal.SIGINT)
     worker.wait_for("finishing what runs")
     assert worker.stop() == 0
-    job = lite.json("jobs", "show", job_id)
+    job = lite_here.json("jobs", "show", job_id)
     assert (job["state"], job["releases"]) == ("queued", 1)
     lines = [json.loads(line) for line in worker.log.splitlines()]
     claimed = next(line for line in lines if line["message"].startswith(f"Job {job_id} claimed by "))
     assert (claimed["level"], claimed["logger"], claimed["task"]) == ("info", "rowlock.worker", "linger")
 
 
-def test_settings_reach_the_worker_from_flags_environment_and_file(lite: Cli) -> None:
+def test_settings_reach_the_worker_from_flags_environment_and_file(lite: Cli, lite_here: Inside) -> None:
     (lite.folder / "rowlock.yaml").write_text("worker: {pool_size: 3, queues: [other], sweep_seconds: 7}\n")
     worker = lite.start("worker", "--app", "shop", "--queues", "other,default", ROWLOCK_WORKER__POOL_SIZE="4")
     worker.wait_for("Worker started: ")
-    (alive,) = lite.json("workers", "list")
+    (alive,) = lite_here.json("workers", "list")
     assert (alive["queues"], alive["pool_size"]) == (["other", "default"], 4)
     assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_a_killed_worker_process_is_started_again_a_drained_one_is_not_and_all_stop_together(
     cli: Cli, here: Inside
 ) -> None:
@@ -91,9 +92,9 @@ def test_a_killed_worker_process_is_started_again_a_drained_one_is_not_and_all_s
     assert not any(psutil.pid_exists(pid) for pid in (first, second, third))
 
 
-def test_a_worker_whose_terminal_is_closed_finishes_what_runs(lite: Cli) -> None:
+def test_a_worker_whose_terminal_is_closed_finishes_what_runs(lite: Cli, lite_here: Inside) -> None:
     (lite.folder / "shop.py").write_text(APP + PRINTS)
-    job_id = lite.out("enqueue", "prints", "--app", "shop")
+    job_id = lite_here.out("enqueue", "prints", "--app", "shop")
     ours, theirs = pty.openpty()
     worker = subprocess.Popen(
         [sys.executable, "-m", "rowlock", "worker", "--app", "shop"],
@@ -108,7 +109,7 @@ def test_a_worker_whose_terminal_is_closed_finishes_what_runs(lite: Cli) -> None
         assert worker.wait(30) == 0
     finally:
         worker.kill()
-    job = lite.json("jobs", "show", job_id)
+    job = lite_here.json("jobs", "show", job_id)
     assert (job["state"], job["result"], job["attempt"]) == ("succeeded", "printed", 1)
 
 

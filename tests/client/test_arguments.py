@@ -39,6 +39,7 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_wrong_arguments_are_a_clear_error_before_anything_is_written(app: Rowlock) -> None:
     @app.task("links.enrich")
     async def enrich(url: str, depth: int = 1) -> None: ...
@@ -98,6 +99,7 @@ async def test_enqueue_many_refuses_items_that_are_no_mappings_of_names(app: Row
     assert len(await enrich.enqueue_many({"url": str(n)} for n in range(3))) == 3
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_positional_arguments_have_the_names_of_the_function(app: Rowlock) -> None:
     @app.task
     async def enrich(url: str, depth: int = 1) -> list[Any]:
@@ -112,6 +114,7 @@ async def test_positional_arguments_have_the_names_of_the_function(app: Rowlock)
     assert await count_jobs(app) == 1
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_defaults_are_filled_when_the_job_runs(app: Rowlock) -> None:
     @app.task
     async def enrich(url: str, depth: int = 3, tags: list[str] | None = None) -> list[Any]:
@@ -161,6 +164,7 @@ async def test_rich_types_arrive_as_what_they_were(app: Rowlock) -> None:
     assert row["args"]["colour"] == "blue"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_model_may_be_given_as_a_dict_and_is_checked(app: Rowlock) -> None:
     @app.task
     async def draw(size: Size) -> int:
@@ -173,6 +177,7 @@ async def test_a_model_may_be_given_as_a_dict_and_is_checked(app: Rowlock) -> No
         await app.enqueue("draw", size={"height": 4})
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_variable_keywords_are_taken_as_they_are(app: Rowlock) -> None:
     @app.task
     async def anything(**values: Any) -> dict[str, Any]:
@@ -196,6 +201,7 @@ NOT_JSON = {
 }
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_what_is_not_json_is_refused_before_anything_is_written(app: Rowlock) -> None:
     @app.task
     async def take(value: Any) -> None: ...
@@ -292,6 +298,7 @@ async def test_deep_nesting_is_refused_or_survives_but_nothing_breaks(app: Rowlo
     assert await count_jobs(app) == 2
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_value_that_contains_itself_is_refused(app: Rowlock) -> None:
     @app.task
     async def take(value: Any) -> None: ...

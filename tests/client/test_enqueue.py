@@ -28,6 +28,7 @@ async def test_a_returned_id_is_a_committed_row(app: Rowlock, app_url: str) -> N
     assert (seen.result, seen.error_message) == (None, None)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_creating_and_reading_jobs_never_runs_them(app: Rowlock) -> None:
     """S0.3: the web tier creates, reads and cancels; processing is a worker's."""
     ran: list[int] = []
@@ -61,6 +62,7 @@ async def test_jobs_of_enqueue_many_run_in_the_order_given(app: Rowlock) -> None
     assert ran == list(range(100))
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_enqueue_many_with_one_wrong_item_creates_no_job(app: Rowlock) -> None:
     @app.task
     async def note(n: int) -> None: ...
@@ -71,6 +73,7 @@ async def test_enqueue_many_with_one_wrong_item_creates_no_job(app: Rowlock) -> 
     assert await note.enqueue_many([]) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_delay_and_a_run_after_are_waited_for(app: Rowlock, app_url: str) -> None:
     ran: list[str] = []
 
@@ -158,6 +161,7 @@ async def test_tags_owner_and_queue_are_stored(app: Rowlock) -> None:
     }
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_using_leaves_the_task_itself_as_it_was(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -193,6 +197,7 @@ async def test_a_job_that_did_not_start_in_time_is_cancelled_as_expired(app: Row
     assert ran == ["in time"]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_running_worker_expires_jobs_that_it_could_not_start(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -280,6 +285,7 @@ def test_sync_code_enqueues_without_a_running_loop(app_url: str) -> None:
     asyncio.run(look())
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_sync_code_enqueues_under_a_running_loop_and_from_threads(app: Rowlock) -> None:
     @app.task
     async def note(n: int) -> int:
@@ -292,6 +298,7 @@ async def test_sync_code_enqueues_under_a_running_loop_and_from_threads(app: Row
         assert await (await app.job(from_thread.id)).wait(timeout=10) == 2
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_thread_task_enqueues(app: Rowlock) -> None:
     threads: list[threading.Thread] = []
 
@@ -310,6 +317,7 @@ async def test_a_thread_task_enqueues(app: Rowlock) -> None:
     assert threads[0] is not threading.main_thread()
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_enqueue_by_the_tasks_name_runs_that_task(app: Rowlock) -> None:
     @app.task("links.enrich")
     async def enrich(url: str) -> str:
@@ -319,6 +327,7 @@ async def test_enqueue_by_the_tasks_name_runs_that_task(app: Rowlock) -> None:
         assert await (await app.enqueue("links.enrich", url="u")).wait(timeout=10) == "u"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_misspelt_name_is_refused_with_a_suggestion(app: Rowlock) -> None:
     @app.task("links.enrich")
     async def enrich(url: str) -> None: ...

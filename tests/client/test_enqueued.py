@@ -28,6 +28,7 @@ async def test_every_way_to_enqueue_is_counted_and_a_job_that_was_there_already_
     assert counted(app) == {("default", "plain"): 3, ("keyed", "keyed"): 3}
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_enqueue_that_fails_is_not_counted(app: Rowlock, monkeypatch: Any) -> None:
     @app.task
     async def plain() -> None: ...

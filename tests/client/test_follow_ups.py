@@ -73,6 +73,7 @@ async def test_on_dead_is_written_with_the_death_and_only_then(app: Rowlock) -> 
     assert "the tap is closed" in str(finished["error_message"])
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_permanent_failure_has_its_follow_up_also_by_name(app: Rowlock) -> None:
     @app.task
     async def refund(finished: Finished) -> None: ...
@@ -87,6 +88,7 @@ async def test_a_permanent_failure_has_its_follow_up_also_by_name(app: Rowlock) 
     assert await count_jobs(app, "refund") == 1
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_retry_after_death_may_succeed_and_then_has_its_own_follow_up(app: Rowlock) -> None:
     ended: list[str] = []
 
@@ -169,6 +171,7 @@ async def test_the_follow_up_of_a_transaction_commits_with_it(ledger: Rowlock) -
     assert await entries(ledger) == [1]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_follow_up_that_takes_other_arguments_is_refused_before_anything_is_written(app: Rowlock) -> None:
     @app.task
     async def refund(order: int) -> None: ...

@@ -8,6 +8,7 @@ import pytest
 
 import rowlock.client.tasks.registry
 from rowlock import BaseHandler, HandlerNotFoundError, InvalidArguments, JobDead, Rowlock, fixed, get_handler, handler
+from support.each import each
 from support.tasks.contract import attempts_of, row_of, working
 
 
@@ -51,7 +52,7 @@ def test_an_unknown_handler_is_an_error_that_names_it() -> None:
         get_handler("no such handler here")
 
 
-@pytest.mark.parametrize("option", [{"max_attempts": 0}, {"rules": {KeyError: "discard"}}, {"runs_in": "thread"}])
+@each("option", [{"max_attempts": 0}, {"rules": {KeyError: "discard"}}, {"runs_in": "thread"}])
 def test_a_bad_option_is_refused_where_it_is_given(name: str, option: dict[str, Any]) -> None:
     with pytest.raises(InvalidArguments):
         handler(name, **option)
@@ -85,7 +86,7 @@ def test_a_second_handler_class_of_one_name_is_refused(name: str) -> None:
     assert isinstance(get_handler(name), first)
 
 
-@pytest.mark.parametrize("wrong", [int, lambda: 1, 7])
+@each("wrong", [int, lambda: 1, 7])
 def test_the_handler_decorator_refuses_what_is_no_base_handler(name: str, wrong: Any) -> None:
     with pytest.raises((InvalidArguments, TypeError), match="BaseHandler"):
         handler(name)(wrong)
@@ -93,6 +94,7 @@ def test_the_handler_decorator_refuses_what_is_no_base_handler(name: str, wrong:
         get_handler(name)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_worker_runs_a_handler_class_with_its_params(app: Rowlock, name: str) -> None:
     made = make_sample(name)
     async with working(app):
@@ -102,6 +104,7 @@ async def test_a_worker_runs_a_handler_class_with_its_params(app: Rowlock, name:
     assert made
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_each_run_has_an_instance_of_its_own(app: Rowlock, name: str) -> None:
     made: list[int] = []
 
@@ -121,6 +124,7 @@ async def test_each_run_has_an_instance_of_its_own(app: Rowlock, name: str) -> N
     assert Counting
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_failing_handler_class_fails_its_job(app: Rowlock, name: str) -> None:
     make_sample(name)
     async with working(app):
@@ -129,6 +133,7 @@ async def test_a_failing_handler_class_fails_its_job(app: Rowlock, name: str) ->
             await job.wait(timeout=10)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_handler_that_cannot_be_built_fails_its_job(app: Rowlock, name: str) -> None:
     @handler(name)
     class Broken(BaseHandler):
@@ -165,6 +170,7 @@ async def test_a_handler_over_its_time_is_stopped_and_tried_again(app: Rowlock, 
     assert Slow
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_handler_knows_its_attempt(app: Rowlock, name: str) -> None:
     @handler(name)
     class Counting(BaseHandler):

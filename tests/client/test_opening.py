@@ -17,6 +17,7 @@ from rowlock import InvalidArguments, Rowlock, StoreError
 from rowlock.store import open_store
 from rowlock.store.engine import migrate
 from rowlock.testing import testing
+from support.each import each
 from support.races.writing import nobody_else_writes, until_nothing_is_written
 
 
@@ -107,7 +108,7 @@ async def test_a_link_that_is_turned_leads_nobody_to_another_file(tmp_path: Path
     assert list((tmp_path / "second").iterdir()) == []
 
 
-@pytest.mark.parametrize("url", ["postgresql://host/jobs", "sqlite:////tmp/jobs.db", "sqlite:///:memory:", "nonsense"])
+@each("url", ["postgresql://host/jobs", "sqlite:////tmp/jobs.db", "sqlite:///:memory:", "nonsense"])
 def test_an_address_that_is_no_relative_path_stays_as_it_is(url: str) -> None:
     from rowlock.store.engine.store import absolute
 
@@ -181,7 +182,7 @@ def test_a_loop_that_ends_leaves_nothing_open(app_url: str) -> None:
     def many() -> None:
         asyncio.run(enqueue_and_read(0))
         before = used()
-        for n in range(1, 11):
+        for n in range(1, 4):
             asyncio.run(enqueue_and_read(n))
         after = used()
         assert after[0] <= before[0], "threads"
@@ -208,7 +209,7 @@ def test_what_a_loop_left_open_is_closed_by_the_next_one(app_url: str) -> None:
         for n in range(2):
             run_and_close(n)
         before = used()
-        for n in range(10):
+        for n in range(4):
             run_and_close(n)
         for _ in range(200):  # its thread may still be on its way out
             after = used()
@@ -236,7 +237,7 @@ async def test_testing_leaves_nothing_open_that_sync_code_has_used() -> None:
 
     await once()
     before = used()
-    for _ in range(5):
+    for _ in range(2):
         await once()
     after = used()
     assert after[0] <= before[0], "threads"
@@ -248,7 +249,7 @@ async def test_a_close_beside_enqueues_lets_each_of_them_happen_or_fail(app: Row
     async def note() -> None: ...
 
     enqueued = 0
-    for turns in range(30):
+    for turns in range(10):
         await app.open()
         beside = [asyncio.create_task(note.enqueue()) for _ in range(5)]
         for _ in range(turns % 5):
@@ -279,6 +280,7 @@ async def test_a_closed_store_says_so(app: Rowlock) -> None:
 # --- sync code
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_sync_code_may_not_wait_for_the_loop_that_it_runs_in(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -290,6 +292,7 @@ async def test_sync_code_may_not_wait_for_the_loop_that_it_runs_in(app: Rowlock)
         await asyncio.wait_for(asyncio.to_thread(app.run_sync, inside()), 30)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_code_that_exits_does_not_end_the_loop_for_sync_calls(app: Rowlock) -> None:
     @app.task
     async def note() -> None: ...
@@ -337,6 +340,7 @@ def test_an_interrupted_enqueue_sync_creates_no_job(app_url: str) -> None:
     app.run_sync(app.close())
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 def test_an_enqueue_sync_interrupted_before_it_began_creates_no_job(app_url: str) -> None:
     """Ctrl-C while the loop for sync calls is busy with something else."""
     app = Rowlock(app_url)

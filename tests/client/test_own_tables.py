@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rowlock import ConfigError, Migrations, Rowlock, SchemaError, StoreError
+from support.each import each
 
 
 @pytest.fixture
@@ -87,16 +88,20 @@ async def test_two_apps_in_one_database_have_numbers_of_their_own(empty: str, fi
     assert await Rowlock(empty, migrations=Migrations("other", other)).migrate() == ["other/0001_tables"]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each(
+    "name, message",
     [("tables.sql", "named by its number, as in 0001_tables.sql"), ("1_again.sql", "two migrations with the number 1")],
 )
 async def test_a_misnamed_file_is_refused(empty: str, files: Path, name: str, message: str) -> None:
     add(files, name, "SELECT 1")
     with pytest.raises(ConfigError, match=message):
         await Rowlock(empty, migrations=Migrations("shop", files)).migrate()
+    for engine in ("sqlite", "postgres"):
+        (files / engine / name).unlink()
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_folder_that_is_not_there_is_refused(empty: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'shop' have no folder"):
         await Rowlock(empty, migrations=Migrations("shop", tmp_path / "nowhere")).migrate()

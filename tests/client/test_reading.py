@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rowlock import InvalidArguments, JobDead, JobNotFound, Rowlock, StoreError, fixed
+from support.each import each
 from support.tasks.contract import working
 
 
@@ -110,8 +111,9 @@ async def test_attempts_tell_how_each_run_failed(app: Rowlock) -> None:
     ]
 
 
-@pytest.mark.parametrize("limit", [0, -1, 2**31, True, "5", None])
-async def test_a_limit_below_one_is_refused_on_every_engine(app: Rowlock, limit: Any) -> None:
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("limit", [0, -1, 2**31, True, "5", None])
+async def test_a_limit_that_is_no_number_from_one_is_refused(app: Rowlock, limit: Any) -> None:
     for read in (app.jobs(limit=limit), app.sources.list(limit), app.schedules.list(limit)):
         with pytest.raises(InvalidArguments, match="limit must be a whole number from 1"):
             await read

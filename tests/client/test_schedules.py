@@ -10,7 +10,8 @@ import pytest
 
 from rowlock import InvalidArguments, Rowlock, ScheduleNotFound
 from rowlock.core.config import load_settings
-from support.tasks.contract import count_jobs, fetch, until
+from support.each import each
+from support.tasks.contract import count_jobs, execute, fetch, until
 
 UNTEXT = "\udcff"  # what Python makes of a byte that is not UTF-8: no database stores it
 BAD = [UNTEXT, "api:x\n", "api:\ud800x"]
@@ -27,6 +28,13 @@ async def app(database: str) -> AsyncIterator[Rowlock]:
         yield opened
 
 
+@pytest.fixture
+async def bare(database: str) -> AsyncIterator[Rowlock]:
+    """An app on the same database without any task: it does not know which tasks there are."""
+    async with Rowlock(database) as opened:
+        yield opened
+
+
 async def names(app: Rowlock) -> list[str]:
     return [row.id for row in await app.schedules.list()]
 
@@ -34,20 +42,21 @@ async def names(app: Rowlock) -> list[str]:
 # --- names
 
 
-@pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("what", ["name", "owner", "queue", "source", "task"])
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("bad", BAD)
+@each("what", ["name", "owner", "queue", "source", "task"])
 async def test_a_name_that_cannot_be_stored_or_shown_is_refused_by_a_schedule(
-    app: Rowlock, database: str, what: str, bad: str
+    bare: Rowlock, what: str, bad: str
 ) -> None:
     options = {"every": "1h"} | ({what: bad} if what in ("owner", "queue", "source") else {})
-    async with Rowlock(database) as bare:  # without any code, which would not know such a task
-        with pytest.raises(InvalidArguments, match="1–200 characters of UTF-8"):
-            await bare.schedules.add(bad if what == "name" else "s", bad if what == "task" else "t", **options)
-    assert await names(app) == []
+    with pytest.raises(InvalidArguments, match="1–200 characters of UTF-8"):
+        await bare.schedules.add(bad if what == "name" else "s", bad if what == "task" else "t", **options)
+    assert await names(bare) == []
 
 
-@pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("what", ["owner", "queue", "source", "tags"])
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("bad", BAD)
+@each("what", ["owner", "queue", "source", "tags"])
 async def test_a_name_that_cannot_be_stored_or_shown_is_refused_by_an_enqueue(
     app: Rowlock, what: str, bad: str
 ) -> None:
@@ -108,8 +117,9 @@ async def test_mistakes_in_the_config_are_told_of_their_schedules_and_the_others
     assert await names(app) == ["right"]
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "said"),
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each(
+    "name, given, said",
     [
         ("wrong", {"task": ""}, "schedule 'wrong': no task named ''; known: t"),
         ("wrong", {"task": "t", "handler_name": "t"}, "schedule 'wrong': give task or handler_name, not both"),
@@ -120,6 +130,8 @@ async def test_mistakes_in_the_config_are_told_of_their_schedules_and_the_others
 async def test_a_wrong_name_in_the_config_is_told_and_the_others_go_on(
     app: Rowlock, database: str, caplog: pytest.LogCaptureFixture, name: Any, given: dict[str, Any], said: str
 ) -> None:
+    await execute(app, "DELETE FROM {t}schedules")
+    caplog.clear()
     schedules: Any = {name: given | {"every": "1h"}, "right": {"task": "t", "every": "1h"}}
     app.configure(load_settings(env={}, flags={"database": database, "schedules": schedules}))
     async with app.dispatcher():
@@ -127,6 +139,7 @@ async def test_a_wrong_name_in_the_config_is_told_and_the_others_go_on(
     assert [said in line for line in caplog.messages] == [True]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_mistakes_by_hand_are_refused_and_change_nothing(app: Rowlock) -> None:
     for wrong, said in WRONG:
         if all(isinstance(key, str) for key in wrong):  # else no keyword of Python
@@ -137,7 +150,8 @@ async def test_mistakes_by_hand_are_refused_and_change_nothing(app: Rowlock) -> 
     assert await names(app) == []
 
 
-@pytest.mark.parametrize("option", ["task", "handler_name"])
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each("option", ["task", "handler_name"])
 async def test_the_task_of_a_schedule_by_hand_is_given_once(app: Rowlock, option: str) -> None:
     with pytest.raises(InvalidArguments, match=f"no option '{option}'"):
         await app.schedules.add("s", "t", every="1h", **{option: "other"})
@@ -148,6 +162,7 @@ async def test_the_task_of_a_schedule_by_hand_is_given_once(app: Rowlock, option
 # --- what can be written
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_start_and_end_may_be_text_as_json_and_quoted_yaml_have_them(app: Rowlock, database: str) -> None:
     entry = {"task": "t", "every": "1h", "start": "2030-01-01T09:00:00+09:00", "end": "2030-01-02T00:00:00Z"}
     env = {"ROWLOCK_DATABASE_URL": database, "ROWLOCK_SCHEDULES": json.dumps({"s": entry})}
@@ -163,8 +178,9 @@ async def test_start_and_end_may_be_text_as_json_and_quoted_yaml_have_them(app: 
         assert (row.starts_at, row.ends_at) == (datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC))
 
 
-@pytest.mark.parametrize(
-    ("every", "rule"),
+@pytest.mark.parametrize("engine", ["sqlite"])
+@each(
+    "every, rule",
     [
         (timedelta(days=12), "every 12d"),
         (timedelta(days=14), "every 2w"),
@@ -176,6 +192,7 @@ async def test_an_interval_is_what_its_timedelta_says(app: Rowlock, every: timed
     assert (await app.schedules.add("s", "t", every=every)).rule == rule
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_timedelta_with_a_fraction_is_refused_however_long_it_is(app: Rowlock) -> None:
     for seconds in (3600.4, 100_000.4, 9_000_000.000001):
         with pytest.raises(InvalidArguments, match=f"'every {seconds}s' is not in whole seconds"):

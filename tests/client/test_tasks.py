@@ -11,23 +11,31 @@ import pytest
 from pydantic import BaseModel
 
 from rowlock import Context, InvalidArguments, Rowlock, exponential, fixed
+from support.each import each
 from support.tasks.contract import count_jobs, row_of, rows_of, working
 
 
-def test_a_bare_decorator_names_the_task_after_the_function(app: Rowlock) -> None:
-    @app.task
+@pytest.fixture
+def unopened() -> Rowlock:
+    """An app whose database nobody opens: what it says about a task, it says at the decorator."""
+    return Rowlock("sqlite:///unused.db")
+
+
+def test_a_bare_decorator_names_the_task_after_the_function(unopened: Rowlock) -> None:
+    @unopened.task
     async def enrich(url: str) -> None: ...
 
     assert enrich.name == "enrich"
 
 
-def test_empty_parentheses_are_the_same_as_none(app: Rowlock) -> None:
-    @app.task()
+def test_empty_parentheses_are_the_same_as_none(unopened: Rowlock) -> None:
+    @unopened.task()
     async def enrich(url: str) -> None: ...
 
     assert enrich.name == "enrich"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_task_has_the_name_it_is_given(app: Rowlock) -> None:
     @app.task("links.enrich")
     async def enrich(url: str) -> None: ...
@@ -57,6 +65,7 @@ async def test_defaults_are_the_documented_ones(app: Rowlock) -> None:
     assert (row["state"], row["attempt"], row["owner"], row["source"]) == ("queued", 0, None, None)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_the_task_is_still_the_plain_function(app: Rowlock) -> None:
     @app.task
     async def enrich(url: str) -> dict[str, str]:
@@ -71,6 +80,7 @@ async def test_the_task_is_still_the_plain_function(app: Rowlock) -> None:
     assert await count_jobs(app) == 0, "a plain call wrote a job"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_plain_call_may_leave_out_the_context(app: Rowlock) -> None:
     """DESIGN §5 calls `await enrich(url=u)` although `enrich` takes ctx first."""
 
@@ -82,6 +92,7 @@ async def test_a_plain_call_may_leave_out_the_context(app: Rowlock) -> None:
     assert await enrich(url="https://example.com/a") == "https://example.com/a"
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_context_is_optional_and_first(app: Rowlock) -> None:
     @app.task
     async def with_context(ctx: Context, n: int) -> list[object]:
@@ -97,14 +108,14 @@ async def test_context_is_optional_and_first(app: Rowlock) -> None:
         assert await (await without.enqueue(n=2)).wait(timeout=10) == 2
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-def test_a_context_that_is_not_first_is_refused(app: Rowlock) -> None:
+def test_a_context_that_is_not_first_is_refused(unopened: Rowlock) -> None:
     with pytest.raises(InvalidArguments, match=r"(?s)late.*ctx|ctx.*late"):
 
-        @app.task
+        @unopened.task
         async def late(n: int, ctx: Context) -> None: ...
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_sync_functions_run_in_a_thread_and_do_not_block_the_loop(app: Rowlock) -> None:
     entered, go = threading.Event(), threading.Event()
 
@@ -123,19 +134,17 @@ async def test_sync_functions_run_in_a_thread_and_do_not_block_the_loop(app: Row
         assert await job.wait(timeout=10) != threading.main_thread().name
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-def test_two_tasks_cannot_have_one_name(app: Rowlock) -> None:
-    @app.task("same")
+def test_two_tasks_cannot_have_one_name(unopened: Rowlock) -> None:
+    @unopened.task("same")
     async def one() -> None: ...
 
     with pytest.raises(InvalidArguments, match="same"):
 
-        @app.task("same")
+        @unopened.task("same")
         async def two() -> None: ...
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-def test_functions_of_one_name_in_two_modules_are_two_tasks(app: Rowlock) -> None:
+def test_functions_of_one_name_in_two_modules_cannot_both_be_tasks(unopened: Rowlock) -> None:
     """`@app.task async def sync()` in users.py and in orders.py: the second must not silently replace the first."""
 
     def module(name: str) -> Callable[..., object]:
@@ -143,22 +152,20 @@ def test_functions_of_one_name_in_two_modules_are_two_tasks(app: Rowlock) -> Non
         exec("async def sync() -> None: ...", space)
         return space["sync"]  # type: ignore[return-value]
 
-    app.task(module("users"))
+    unopened.task(module("users"))
     with pytest.raises(InvalidArguments, match="sync"):
-        app.task(module("orders"))
+        unopened.task(module("orders"))
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-def test_an_unknown_option_is_named(app: Rowlock) -> None:
+def test_an_unknown_option_is_named(unopened: Rowlock) -> None:
     with pytest.raises((InvalidArguments, TypeError), match="retries"):
 
-        @app.task(retries=3)
+        @unopened.task(retries=3)
         async def one() -> None: ...
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-@pytest.mark.parametrize(
-    ("option", "value"),
+@each(
+    "option, value",
     [
         ("max_attempts", 0),
         ("max_attempts", "3"),
@@ -172,67 +179,65 @@ def test_an_unknown_option_is_named(app: Rowlock) -> None:
         ("on_dead", 7),
     ],
 )
-def test_a_bad_option_is_refused_with_its_name_and_value(app: Rowlock, option: str, value: object) -> None:
+def test_a_bad_option_is_refused_with_its_name_and_value(unopened: Rowlock, option: str, value: object) -> None:
     with pytest.raises(InvalidArguments) as refused:
 
-        @app.task(**{option: value})
+        @unopened.task(**{option: value})
         async def one() -> None: ...
 
     assert option in str(refused.value)
     assert repr(value) in str(refused.value)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-@pytest.mark.parametrize("rule", ["discard", -1, float("nan"), float("inf"), 1e300, True, None, [5], timedelta.max])
-def test_a_bad_rule_is_refused_with_its_exception_and_value(app: Rowlock, rule: Any) -> None:
+@each("rule", ["discard", -1, float("nan"), float("inf"), 1e300, True, None, [5], timedelta.max])
+def test_a_bad_rule_is_refused_with_its_exception_and_value(unopened: Rowlock, rule: Any) -> None:
     with pytest.raises(InvalidArguments, match="the rule for KeyError") as refused:
 
-        @app.task(rules={ValueError: "dead", OSError: fixed(5), KeyError: rule})
+        @unopened.task(rules={ValueError: "dead", OSError: fixed(5), KeyError: rule})
         async def one() -> None: ...
 
     assert repr(rule) in str(refused.value)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-@pytest.mark.parametrize("rules", [[KeyError], "dead", {"KeyError": "dead"}, {int: "dead"}, {KeyError("x"): "dead"}])
-def test_rules_that_are_no_mapping_of_exception_classes_are_refused(app: Rowlock, rules: Any) -> None:
+@each("rules", [[KeyError], "dead", {"KeyError": "dead"}, {int: "dead"}, {KeyError("x"): "dead"}])
+def test_rules_that_are_no_mapping_of_exception_classes_are_refused(unopened: Rowlock, rules: Any) -> None:
     with pytest.raises(InvalidArguments, match="rules"):
 
-        @app.task(rules=rules)
+        @unopened.task(rules=rules)
         async def one() -> None: ...
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-def test_an_async_function_cannot_run_in_a_thread(app: Rowlock) -> None:
+def test_an_async_function_cannot_run_in_a_thread(unopened: Rowlock) -> None:
     with pytest.raises(InvalidArguments, match="runs_in"):
 
-        @app.task(runs_in="thread")
+        @unopened.task(runs_in="thread")
         async def one() -> None: ...
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-def test_something_that_is_not_a_function_is_refused(app: Rowlock) -> None:
+def test_something_that_is_not_a_function_is_refused(unopened: Rowlock) -> None:
     for wrong in (42, "text", None):
         with pytest.raises((InvalidArguments, TypeError)):
-            app.task("x")(wrong)  # type: ignore[call-overload]
+            unopened.task("x")(wrong)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize(
-    "make",
+@each(
+    "make, arguments",
     [
-        lambda: fixed(minutes=-5),
-        lambda: fixed(),
-        lambda: fixed(float("nan")),
-        lambda: exponential(base=0),
-        lambda: exponential(base=10, cap=-1),
-        lambda: exponential(base=float("inf")),
+        (fixed, {"minutes": -5}),
+        (fixed, {}),
+        (fixed, {"seconds": float("nan")}),
+        (exponential, {"base": 0}),
+        (exponential, {"base": 10, "cap": -1}),
+        (exponential, {"base": float("inf")}),
     ],
+    ids=lambda value: getattr(value, "__name__", repr(value)),
 )
-def test_a_bad_backoff_is_refused(make: Callable[[], object]) -> None:
+def test_a_bad_backoff_is_refused(make: Callable[..., object], arguments: dict[str, float]) -> None:
     with pytest.raises(InvalidArguments):
-        make()
+        make(**arguments)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_the_source_is_derived_from_the_arguments(app: Rowlock) -> None:
     @app.task(source=lambda url: f"domain:{urlsplit(url).hostname}")
     async def enrich(ctx: Context, url: str) -> None: ...
@@ -284,6 +289,7 @@ async def test_jobs_of_many_sources_keep_the_order_they_were_given_in(app: Rowlo
     assert [row["args"]["n"] for row in await rows_of(app)] == list(range(10))
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_source_that_cannot_be_derived_is_an_error_before_anything_is_written(app: Rowlock) -> None:
     @app.task(source=lambda url: url["host"])
     async def enrich(url: str) -> None: ...

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rowlock import Context, Rowlock, StoreError, TransactionConflict
-from support.sql.ledger import entries
+from support.each import each
+from support.sql.ledger import empty, entries
 from support.tasks.contract import in_state, row_of, working
 
 pytestmark = pytest.mark.parametrize("engine", ["postgres"])  # SQLite has one writer: nothing meets
@@ -29,15 +30,17 @@ async def meet(app: Rowlock, tx: Any) -> None:
     await tx.execute("UPDATE ledger SET n = n + 10")
 
 
-@pytest.mark.parametrize("when", ["passed", "caught", "grouped", "second block"])
+@each("when", ["passed", "caught", "grouped", "second block"])
 async def test_a_job_whose_transaction_met_a_serialization_failure_is_given_back_and_uses_no_try(
     ledger: Rowlock, when: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    await empty(ledger)
     caplog.set_level(logging.WARNING, "rowlock")
+    caplog.clear()
     told: list[BaseException] = []
     ledger.on_error(lambda ctx, error: told.append(error))
 
-    @ledger.task(max_attempts=1)
+    @ledger.task(f"book {when}", max_attempts=1)
     async def book(ctx: Context) -> None:
         async with ctx.transaction() as tx:
             await tx.execute(STRICT)
@@ -63,7 +66,7 @@ async def test_a_job_whose_transaction_met_a_serialization_failure_is_given_back
     row = await row_of(ledger, job.id)
     assert (row["attempt"], row["releases"]) == (2, 1)
     assert (await entries(ledger), told) == ([1], [])
-    assert f"Job {job.id} (book) starts again" in caplog.text
+    assert f"Job {job.id} (book {when}) starts again" in caplog.text
     assert "could not serialize access" in caplog.text
 
 
@@ -163,10 +166,10 @@ async def test_jobs_with_serializable_transactions_side_by_side_all_succeed_in_t
             await tx.execute("INSERT INTO ledger VALUES ($1)", n)
 
     async with working(ledger):
-        jobs = await book.enqueue_many([{"n": n} for n in range(40)])
+        jobs = await book.enqueue_many([{"n": n} for n in range(16)])
         for job in jobs:
             assert await in_state(ledger, job.id, "succeeded", "dead") == "succeeded"
-    assert sorted(await entries(ledger)) == list(range(40))
+    assert sorted(await entries(ledger)) == list(range(16))
 
 
 async def test_a_conflict_in_a_transaction_of_the_app_says_to_run_it_again(ledger: Rowlock) -> None:

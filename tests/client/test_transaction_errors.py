@@ -6,6 +6,7 @@ import asyncpg
 import pytest
 
 from rowlock import Context, Rowlock, StoreError, StoreUnavailable
+from support.each import each
 from support.sql.ledger import entries
 from support.tasks.contract import in_state, row_of, working
 
@@ -18,10 +19,10 @@ OWN = [
     asyncpg.InterfaceError("of another pool"),
     asyncpg.InternalClientError("of another pool"),
 ]
-named = pytest.mark.parametrize("error", OWN, ids=lambda error: type(error).__name__)
+each_of_them = each("error", OWN, ids=lambda error: type(error).__name__)
 
 
-@named
+@each_of_them
 async def test_an_error_of_the_block_is_raised_as_it_is(ledger: Rowlock, error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         async with ledger.transaction() as tx:
@@ -36,12 +37,12 @@ async def test_an_error_of_the_block_is_raised_as_it_is(ledger: Rowlock, error: 
     assert await entries(ledger) == []
 
 
-@named
+@each_of_them
 async def test_an_error_of_a_handlers_block_is_the_jobs_own(ledger: Rowlock, error: Exception) -> None:
     told: list[BaseException] = []
     ledger.on_error(lambda ctx, raised: told.append(raised))
 
-    @ledger.task(max_attempts=1)
+    @ledger.task(f"book and raise {type(error).__name__}", max_attempts=1)
     async def book(ctx: Context, block: int) -> None:
         for n in range(block):
             async with ctx.transaction() as tx:
@@ -58,6 +59,7 @@ async def test_an_error_of_a_handlers_block_is_the_jobs_own(ledger: Rowlock, err
     assert await entries(ledger) == []
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_an_error_that_passes_a_middleware_and_a_lifespan_is_raised_as_it_is(ledger: Rowlock) -> None:
     seen: list[BaseException] = []
 
@@ -91,8 +93,8 @@ async def test_an_error_that_passes_a_middleware_and_a_lifespan_is_raised_as_it_
     assert caught.value is OWN[2]
 
 
-@pytest.mark.parametrize(
-    ("sql", "args"),
+@each(
+    "sql, args",
     [("SELECT $1", ()), ("SELECT 1", (1, 2)), ("SELECT CAST($1 AS integer)", (object(),)), ("SELEKT", ())],
     ids=["too-few", "too-many", "unsendable", "no-sql"],
 )

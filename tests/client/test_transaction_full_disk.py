@@ -6,7 +6,8 @@ from contextlib import suppress
 import pytest
 
 from rowlock import Context, Rowlock, StorageFull
-from support.sql.ledger import entries
+from support.each import each
+from support.sql.ledger import empty, entries
 from support.tasks.contract import in_state, row_of, working
 
 FULL = """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -23,9 +24,11 @@ async def fill(ledger: Rowlock, deferred: bool) -> None:
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-@pytest.mark.parametrize("when", ["passed", "caught", "second block", "commit"])
+@each("when", ["passed", "caught", "second block", "commit"])
 async def test_a_job_that_met_a_full_disk_is_given_back_and_uses_no_try(ledger: Rowlock, when: str) -> None:
-    @ledger.task(max_attempts=1)
+    await empty(ledger)
+
+    @ledger.task(f"book {when}", max_attempts=1)
     async def book(ctx: Context) -> None:
         n = ctx.attempt if ctx.attempt > 1 else -1
         async with ctx.transaction() as tx:

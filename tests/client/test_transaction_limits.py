@@ -10,7 +10,8 @@ import pytest
 from rowlock import Context, JobDead, Rowlock, StoreError, StoreUnavailable
 from rowlock.core.config import Settings, WorkerSettings
 from rowlock.core.config.sections import TransactionSettings
-from support.sql.ledger import entries
+from support.each import each
+from support.sql.ledger import empty, entries
 from support.tasks.contract import attempts_of, execute, in_state, row_of, until, working
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"])
@@ -59,15 +60,16 @@ async def end(app: Rowlock, pid: int) -> None:
 
 
 @on_postgres
-@pytest.mark.parametrize("when", ["inside", "after", "caught", "grouped", "second"])
+@each("when", ["inside", "after", "caught", "grouped", "second"])
 async def test_a_job_whose_transaction_broke_is_given_back_and_uses_no_try(ledger: Rowlock, when: str) -> None:
+    await empty(ledger)
     told: list[BaseException] = []
     ledger.on_error(lambda ctx, error: told.append(error))
 
     async def write(tx: Any) -> None:
         await tx.execute("INSERT INTO ledger VALUES (1)")
 
-    @ledger.task(max_attempts=1)
+    @ledger.task(f"break {when}", max_attempts=1)
     async def book(ctx: Context) -> None:
         async with ctx.transaction() as tx:
             await write(tx)
@@ -268,11 +270,11 @@ async def given_back(app: Rowlock, job_id: str) -> bool:
 
 @on_postgres
 @limited(idle_seconds=0.3)
-@pytest.mark.parametrize("where", ["inside", "after"])
+@each("where", ["inside", "after"])
 async def test_a_transaction_left_without_a_statement_is_rolled_back_with_an_error_that_names_the_setting(
     ledger: Rowlock, where: str
 ) -> None:
-    @ledger.task(max_attempts=1)
+    @ledger.task(f"idle {where}", max_attempts=1)
     async def book(ctx: Context) -> None:
         async with ctx.transaction() as tx:
             pid = await backend(tx)

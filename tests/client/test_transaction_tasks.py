@@ -13,7 +13,8 @@ import pytest
 from rowlock import Context, JobDead, NotAllowed, Rowlock, StoreError
 from rowlock.client.context import loose_context
 from rowlock.testing import run
-from support.sql.ledger import entries
+from support.each import each
+from support.sql.ledger import empty, entries
 from support.tasks.contract import count_jobs, in_state, row_of, until, working
 
 Spread = Callable[..., Awaitable[Any]]
@@ -38,9 +39,11 @@ async def grouped(*work: Coroutine[Any, Any, None]) -> None:
 # Blocks side by side
 
 
-@pytest.mark.parametrize("spread", [asyncio.gather, grouped], ids=["gather", "group"])
+@each("spread", [asyncio.gather, grouped], ids=["gather", "group"])
 async def test_blocks_side_by_side_all_commit_with_the_success(ledger: Rowlock, spread: Spread) -> None:
-    @ledger.task(max_attempts=1)
+    await empty(ledger)
+
+    @ledger.task(f"book with {spread.__name__}", max_attempts=1)
     async def book(ctx: Context) -> None:
         await spread(*(write(ctx, n) for n in range(5)))
 
@@ -49,9 +52,11 @@ async def test_blocks_side_by_side_all_commit_with_the_success(ledger: Rowlock, 
     assert await entries(ledger) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("failing", [0, 2])
+@each("failing", [0, 2])
 async def test_a_block_that_fails_beside_others_takes_none_of_them_along(ledger: Rowlock, failing: int) -> None:
-    @ledger.task(max_attempts=1)
+    await empty(ledger)
+
+    @ledger.task(f"book all but {failing}", max_attempts=1)
     async def book(ctx: Context) -> None:
         blocks = [write(ctx, n, fail=n == failing) for n in range(4)]
         ended = await asyncio.gather(*blocks, return_exceptions=True)
@@ -146,12 +151,14 @@ async def test_parts_of_one_transaction_side_by_side_are_undone_alone(ledger: Ro
 # Blocks inside of blocks
 
 
-@pytest.mark.parametrize("waited", [False, True], ids=["same-task", "wait_for"])
+@each("waited", [False, True], ids=["same-task", "wait_for"])
 async def test_a_block_inside_of_another_is_part_of_it_and_undone_alone(ledger: Rowlock, waited: bool) -> None:
+    await empty(ledger)
+
     async def inner(ctx: Context, n: int) -> None:
         await (asyncio.wait_for(write(ctx, n, fail=n == 3), 5) if waited else write(ctx, n, fail=n == 3))
 
-    @ledger.task(max_attempts=1)
+    @ledger.task("book and wait" if waited else "book", max_attempts=1)
     async def book(ctx: Context) -> None:
         async with ctx.transaction() as tx:
             await tx.execute("INSERT INTO ledger VALUES (1)")
@@ -176,6 +183,7 @@ async def test_the_outer_transaction_may_be_used_inside_of_the_inner_block(ledge
     assert await entries(ledger) == [3]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_block_inside_of_a_transaction_of_the_app_is_refused_at_once(ledger: Rowlock) -> None:
     """One commits with the block, the other with the job: on SQLite the second would wait for the first."""
 
@@ -209,14 +217,15 @@ async def test_transactions_of_two_apps_may_be_open_at_once(ledger: Rowlock, tmp
 # Blocks in tasks of their own
 
 
-@pytest.mark.parametrize("ok", [True, False])
+@each("ok", [True, False])
 async def test_what_follows_a_block_in_another_task_joins_its_transaction(ledger: Rowlock, ok: bool) -> None:
     """`wait_for`, `gather` and `create_task` run the block in a task with a copy of the context."""
+    await empty(ledger)
 
-    @ledger.task
+    @ledger.task(f"follow a book that is {ok}")
     async def follow() -> None: ...
 
-    @ledger.task(max_attempts=1)
+    @ledger.task(f"book {ok}", max_attempts=1)
     async def book(ctx: Context) -> None:
         await asyncio.wait_for(write(ctx, 1), 5)
         await follow.enqueue()
@@ -233,7 +242,7 @@ async def test_what_follows_a_block_in_another_task_joins_its_transaction(ledger
         assert await in_state(ledger, job.id, "succeeded", "dead") == ("succeeded" if ok else "dead")
         assert (await row_of(ledger, job.id))["error_code"] == (None if ok else "RuntimeError")
     assert await entries(ledger) == ([1, 2, 3] if ok else [])
-    assert await count_jobs(ledger, "follow") == (2 if ok else 0)
+    assert await count_jobs(ledger, follow.name) == (2 if ok else 0)
 
 
 async def count_seen(app: Rowlock) -> int:
@@ -262,6 +271,7 @@ async def test_a_block_that_is_open_when_the_handler_returns_is_waited_for(ledge
     assert await entries(ledger) == [1]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_a_block_that_begins_after_its_handler_has_returned_is_refused(ledger: Rowlock) -> None:
     """It could not commit with the success any more, and would never end."""
     tasks: list[asyncio.Task[None]] = []

@@ -154,31 +154,56 @@ async def test_messages_are_sent_in_order_and_wait_after_a_failure(rig: Rig) -> 
     assert following.id != first.id
 
 
-async def test_the_facts_are_those_of_the_tables(rig: Rig) -> None:
-    rules = parse_rules({kind: {"when": kind} for kind in KINDS})
+async def looked(rig: Rig) -> Snapshot:
+    """The facts that rules of every kind need."""
+    return await rig.store.run(alerts.look(parse_rules({kind: {"when": kind} for kind in KINDS})))
+
+
+async def test_an_alert_is_decided_from_how_long_each_job_has_been_running(rig: Rig) -> None:
+    slow = await rig.running(task="slow", worker="w-1", lease=10_000)
+    rig.clock.move(400)
+    ((job),) = (await looked(rig)).running
+    assert (job.job_id, job.task, job.worker, job.seconds) == (slow.id, "slow", "w-1", pytest.approx(400))
+
+
+async def test_an_alert_is_decided_from_the_ready_jobs_of_each_queue_and_the_age_of_the_oldest(rig: Rig) -> None:
+    await rig.enqueue_many(12, queue="links")
+    rig.clock.move(400)
+    (links,) = [queue for queue in (await looked(rig)).queues if queue.name == "links"]
+    assert (links.ready, links.oldest_ready_seconds) == (12, pytest.approx(400))
+
+
+async def test_an_alert_is_decided_from_the_jobs_that_died_in_the_last_ten_minutes(rig: Rig) -> None:
     dead = await rig.running(task="bad", max_attempts=1)
     await rig.settle(dead, Failed("E", "broke"))
-    slow = await rig.running(task="slow", worker="w-1", lease=10_000)
-    await rig.enqueue_many(12, queue="links")
-    await rig.store.run(schedules.declare([Schedule("nightly", "t", parse_rule("every 60s"))], "code", rig.clock.now()))
+    rig.clock.move(599)
+    assert (await looked(rig)).dead == {600.0: {"bad": 1}}
+    rig.clock.move(2)
+    assert (await looked(rig)).dead == {600.0: {}}
+
+
+async def test_an_alert_is_decided_from_the_workers_whose_lease_has_not_run_out(rig: Rig) -> None:
+    await rig.store.run(workers.register("w-2", "h", 1, "1", ["links"], ["t"], 5, None, 60))
+    found = await looked(rig)
+    assert (found.workers, found.served) == (1, {"links"})
+    rig.clock.move(61)
+    assert (await looked(rig)).workers == 0
+
+
+async def test_an_alert_is_decided_from_the_sources_that_are_closed_and_why(rig: Rig) -> None:
+    await rig.enqueue()
     await rig.fetch(
         "INSERT INTO {t}sources (name, opened_at, last_error) SELECT 'api:x', created_at, 'no route' FROM {t}jobs_live"
         " LIMIT 1"
     )
     rig.clock.move(400)
-    await rig.store.run(workers.register("w-2", "h", 1, "1", ["links"], ["t"], 5, None, 60))
-    found = await rig.store.run(alerts.look(rules))
-    ((job),) = found.running
-    assert (job.job_id, job.task, job.worker, job.seconds) == (slow.id, "slow", "w-1", pytest.approx(400))
-    (links,) = [queue for queue in found.queues if queue.name == "links"]
-    assert (links.ready, links.oldest_ready_seconds) == (12, pytest.approx(400))
-    assert found.dead == {600.0: {"bad": 1}}
-    assert (found.workers, found.served) == (1, {"links"})
-    assert found.sources == (ClosedSource("api:x", "half-open", pytest.approx(400), "no route"),)
-    assert found.schedules == (TroubledSchedule("nightly", pytest.approx(340)),)
-    rig.clock.move(300)  # dead jobs are counted for ten minutes, workers live for one
-    later = await rig.store.run(alerts.look(rules))
-    assert (later.dead, later.workers) == ({600.0: {}}, 0)
+    assert (await looked(rig)).sources == (ClosedSource("api:x", "half-open", pytest.approx(400), "no route"),)
+
+
+async def test_an_alert_is_decided_from_the_schedules_whose_tick_is_overdue(rig: Rig) -> None:
+    await rig.store.run(schedules.declare([Schedule("nightly", "t", parse_rule("every 60s"))], "code", rig.clock.now()))
+    rig.clock.move(400)
+    assert (await looked(rig)).schedules == (TroubledSchedule("nightly", pytest.approx(340)),)
 
 
 async def test_queues_with_ready_jobs_of_sources_that_are_closed_are_known_with_these_sources(rig: Rig) -> None:

@@ -30,6 +30,7 @@ from rowlock.worker.attempt.reports import ProgressBook
 from rowlock.worker.loops import Loops
 from rowlock.worker.settler import Settler
 from rowlock.worker.upkeep.sweeper import Sweeper
+from support.each import each
 from support.rigs.rig import KEEP, Rig, prefix
 from support.rigs.sources import claim_turns, sources
 from support.rigs.worker import new_claimer, new_slots
@@ -38,7 +39,7 @@ from support.sql.bad_rows import BAD, TIMES, bad_id, bad_rows, insert_bad_rows
 # --- ids
 
 
-async def test_an_id_that_any_job_has_or_had_makes_no_second_job(database: str) -> None:
+async def test_enqueueing_under_the_id_of_any_earlier_job_makes_no_second_job(database: str) -> None:
     async with Rowlock(database) as app:
 
         @app.task("t")
@@ -67,7 +68,7 @@ async def test_an_id_that_any_job_has_or_had_makes_no_second_job(database: str) 
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-async def test_an_id_of_ours_makes_no_second_job_on_a_callers_connection_either(database: str) -> None:
+async def test_a_known_job_id_on_a_callers_connection_makes_no_second_job(database: str) -> None:
     async with Rowlock(database) as app:
 
         @app.task("t")
@@ -92,7 +93,7 @@ def _sql(rig: Rig, text: str) -> str:
     return TIMES[rig.store.engine].get(text.strip("{}"), text)
 
 
-@pytest.mark.parametrize("column", REFUSED)
+@each("column", REFUSED, afresh=True)
 async def test_the_table_refuses_what_could_not_be_read(rig: Rig, column: str) -> None:
     await rig.enqueue()
     before = await rig.everything()
@@ -124,8 +125,8 @@ async def test_long_texts_of_digits_and_numbers_that_python_reads_are_taken(rig:
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-@pytest.mark.parametrize(
-    ("call", "message"),
+@each(
+    "call, message",
     [
         ("'{}', '{\"run_after\": \"infinity\"}'", "run_after must be a time .* from 1970 to 2199.*; not .*infinity"),
         ("'{}', '{\"run_after\": \"20000-01-01T00:00:00Z\"}'", "run_after must be a time .* from 1970 to 2199"),
@@ -143,7 +144,7 @@ async def test_the_sql_function_refuses_what_could_not_be_read(database: str, ca
 
 @pytest.fixture
 async def app(database: str) -> AsyncIterator[Rowlock]:
-    worker = {"sweep_seconds": 0.2, "lease_seconds": 3, "heartbeat_seconds": 1, "poll_interval_seconds": 0.2}
+    worker = {"sweep_seconds": 0.2, "lease_seconds": 1.5, "heartbeat_seconds": 0.5, "poll_interval_seconds": 0.2}
     async with Rowlock(settings=Settings(database=database, worker=worker)) as opened:  # type: ignore[arg-type]
         yield opened
 
@@ -213,6 +214,7 @@ async def test_everything_else_runs_beside_rows_that_cannot_be_handled(
         assert (job.state, job.error_code) == (State.DEAD, "INVALID_ARGUMENTS"), name
     left = {one.id: one for one in await store.run(aside.listed(100))}
     stuck = {bad_id(name) for name in bad_rows(engine) if (await app.job(bad_id(name))).state not in _FINAL}
+    assert len(stuck & set(left)) == 3
     for job_id in stuck & set(left):
         assert (await app.explain(job_id)).reason == "aside"
     told = [record.message for record in caplog.records if "is set aside" in record.message]
@@ -392,7 +394,7 @@ async def test_a_batch_whose_on_end_cannot_be_understood_ends_and_stops_no_other
     assert {row[0] for row in await rig.fetch("SELECT state FROM {t}batches")} == {"succeeded"}
 
 
-async def test_workers_with_lists_that_are_none_are_read(rig: Rig) -> None:
+async def test_a_worker_row_whose_lists_are_not_lists_is_read_as_having_none(rig: Rig) -> None:
     await rig.store.run(workers.register("w", "h", 1, "1", ["default"], ["t"], 5, None, 60))
     await rig.fetch("""UPDATE {t}workers SET queues = '{"a": 1}', tasks = '[1]'""")
     (worker,) = await rig.store.run(workers.workers())

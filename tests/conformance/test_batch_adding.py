@@ -1,17 +1,17 @@
 """Who may add jobs to a batch: anybody until it is sealed, its own jobs until it ends."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from rowlock import BatchNotFound, Context, InvalidArguments, LeaseLost, NotAllowed, Rowlock
+from rowlock import Batch, BatchNotFound, Context, InvalidArguments, LeaseLost, NotAllowed, Rowlock
 from rowlock.core.job import NewJob
-from rowlock.store import batches
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.enqueue import NewRow
-from support.rigs.app import app, rig
+from support.rigs.app import app, rig, sweep
 from support.rigs.rig import TABLES, Rig
-from support.tasks.contract import working
+from support.tasks.contract import WAIT, working
 
 __all__ = ["app", "rig"]  # fixtures
 
@@ -51,7 +51,7 @@ async def test_nobody_adds_from_outside_to_a_sealed_batch(app: Rowlock, t: Any, 
     assert await rig.everything(ALL) == before
     (job,) = await rig.claim()
     await rig.succeed(job)
-    assert await rig.store.run(batches.end([batch.id])) == [batch.id]
+    await sweep(rig)
     await refused(rig, t.using(batch=batch), NotAllowed, "ended")
 
 
@@ -64,13 +64,12 @@ async def test_a_batch_that_is_not_there_takes_no_jobs(app: Rowlock, t: Any, rig
             await app.find_batch(bad)
 
 
-@pytest.mark.parametrize("how", ["ctx.enqueue", "in its transaction", "with a key", "with an id"])
-async def test_jobs_of_a_sealed_batch_add_jobs_to_it_until_it_ends(app: Rowlock, rig: Rig, how: str) -> None:
+async def test_jobs_of_a_sealed_batch_add_jobs_to_it_until_it_ends(app: Rowlock, rig: Rig) -> None:
     @app.task
     async def child(n: int) -> None: ...
 
     @app.task(max_attempts=1)
-    async def parent(ctx: Context) -> None:
+    async def parent(ctx: Context, how: str) -> None:
         if how == "in its transaction":
             async with ctx.transaction():
                 await child.using(batch=ctx.batch_id).enqueue(n=1)
@@ -78,12 +77,17 @@ async def test_jobs_of_a_sealed_batch_add_jobs_to_it_until_it_ends(app: Rowlock,
         options = {"with a key": {"key": "k"}, "with an id": {"job_id": UNKNOWN}}.get(how, {})
         await ctx.enqueue(child.using(batch=ctx.batch_id, **options), n=1)
 
-    async with app.batch("grows") as batch:
-        await parent.using(batch=batch).enqueue()
+    batches = dict[str, Batch]()
+    for how in ("ctx.enqueue", "in its transaction", "with a key", "with an id"):
+        async with app.batch(how) as batches[how]:
+            await parent.using(batch=batches[how]).enqueue(how=how)
     async with working(app, sweep_seconds=3600):
-        row = await batch.wait(timeout=10)
-    assert (row.state, row.total, row.processed, row.last_error) == ("succeeded", 2, 2, None)
-    assert {row["batch_id"] for row in (await rig.rows()).values()} == {batch.id}
+        ended = {how: await batch.wait(timeout=WAIT) for how, batch in batches.items()}
+    assert {how: (row.state, row.total, row.processed, row.last_error) for how, row in ended.items()} == dict.fromkeys(
+        batches, ("succeeded", 2, 2, None)
+    )
+    members = Counter(row["batch_id"] for row in (await rig.rows()).values())
+    assert members == {batch.id: 2 for batch in batches.values()}
 
 
 async def test_jobs_of_another_batch_do_not_add_to_a_sealed_one(app: Rowlock, t: Any, rig: Rig) -> None:
@@ -104,14 +108,11 @@ async def test_a_job_that_is_no_longer_held_adds_nothing(app: Rowlock, t: Any, r
     (zombie,) = await rig.claim()
     await rig.lose(zombie)
     row, new = NewRow(rig.new_id(), "{}", None, None), NewJob(task="t", batch_id=batch.id)
-    add = [
-        enqueue.enqueue_rows([row], new, (zombie.id, zombie.token)),
-        enqueue.enqueue_rows([row], new, (zombie.id, zombie.token), must_hold=True),
-    ]
-    before = await rig.everything(ALL)
-    for operation in add:
-        with pytest.raises((NotAllowed, LeaseLost)):
-            await rig.store.run(operation)
+    lease, before = (zombie.id, zombie.token), await rig.everything(ALL)
+    with pytest.raises(NotAllowed, match="sealed"):
+        await rig.store.run(enqueue.enqueue_rows([row], new, lease))
+    with pytest.raises(LeaseLost):
+        await rig.store.run(enqueue.enqueue_rows([row], new, lease, must_hold=True))
     assert await rig.everything(ALL) == before
 
 

@@ -10,6 +10,7 @@ from rowlock.core.outcome import Failed, Succeeded
 from rowlock.store import batches
 from rowlock.store.jobs import settle
 from rowlock.store.upkeep import retention
+from support.each import each
 from support.rigs.app import app, report, rig, sweep, t
 from support.rigs.rig import KEEP, TABLES, Rig, settlement
 from support.tasks.contract import working
@@ -27,8 +28,8 @@ async def reports(rig: Rig) -> list[dict[str, Any]]:
 # --- on_end
 
 
-@pytest.mark.parametrize("end", [Succeeded(), DEAD, None], ids=["succeeded", "failed", "cancelled"])
-async def test_on_end_is_enqueued_once_with_what_there_is_to_say(
+@each("end", [Succeeded(), DEAD, None], ids=["succeeded", "failed", "cancelled"], afresh=True)
+async def test_on_end_is_enqueued_once_with_the_state_and_counts_of_its_batch(
     app: Rowlock, t: Any, rig: Rig, report: Any, end: Any
 ) -> None:
     async with app.batch("import 7", owner="ana", on_end=report) as batch:

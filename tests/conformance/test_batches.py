@@ -8,7 +8,8 @@ import pytest
 from rowlock import NotAllowed, Permanent, Rowlock
 from rowlock.core.outcome import Cancelled, Failed
 from rowlock.core.times import FakeClock
-from support.rigs.app import app, rig, sweep
+from support.each import each
+from support.rigs.app import app, ends_now, rig, sweep
 from support.rigs.rig import TABLES, Rig
 from support.tasks.contract import until, working
 
@@ -33,11 +34,11 @@ async def counts(batch: Any) -> tuple[str, int, int, int]:
 # --- from its beginning to its end
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@each("fails", [False, True])
 async def test_a_batch_is_queued_then_running_then_over(app: Rowlock, clock: FakeClock, fails: bool) -> None:
     go = asyncio.Event()
 
-    @app.task
+    @app.task("fails" if fails else "succeeds")
     async def work(n: int) -> None:
         await go.wait()
         if fails and n == 1:
@@ -89,7 +90,7 @@ async def test_a_batch_does_not_end_before_its_last_job(app: Rowlock, t: Any, ri
         (job,) = await rig.claim()
         assert await sweep(rig) == []
         await rig.succeed(job)
-    assert await sweep(rig) == [batch.id]
+    assert await ends_now(rig, batch)
     assert await sweep(rig) == []
     assert await counts(batch) == ("succeeded", 3, 3, 0)
 

@@ -12,6 +12,7 @@ from rowlock.store.jobs import bulk
 from rowlock.store.read.filter import JobFilter
 from rowlock.store.read.search import Counted
 from rowlock.store.upkeep.retention import forget
+from support.each import each
 from support.rigs.rig import KEEP, Rig
 from support.sql.refusals import refused
 
@@ -40,7 +41,7 @@ async def carried_out(store: Store) -> list[bulk.Done]:
     return found
 
 
-@pytest.mark.parametrize("remembered", [1_000, 0])
+@each("remembered", [1_000, 0], afresh=True)
 async def test_a_change_goes_on_where_it_stopped_and_leaves_newer_ones_alone(
     rig: Rig, store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, remembered: int
 ) -> None:
@@ -119,8 +120,8 @@ async def test_the_audit_is_read_in_pages_and_forgotten_after_a_year(rig: Rig, s
     assert await store.run(forget("prune_audit", 10, audit.KEEP_SECONDS)) == 3
 
 
-@pytest.mark.parametrize("action", ["retry", "cancel"])
-@pytest.mark.parametrize("by_filter", [True, False])
+@each("action", ["retry", "cancel"], afresh=True)
+@each("by_filter", [True, False], afresh=True)
 async def test_a_change_of_many_jobs_survives_one_bad_row_and_names_it(
     rig: Rig, store: Store, clock: FakeClock, database: str, action: str, by_filter: bool
 ) -> None:

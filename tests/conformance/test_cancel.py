@@ -1,10 +1,9 @@
 """What cancel promises: waiting jobs at once, running ones are told, finished ones stay as they are."""
 
-import pytest
-
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succeeded, TimedOut
 from rowlock.core.states import State, allowed
 from rowlock.store.jobs import leases
+from support.each import each
 from support.rigs.rig import Rig
 
 
@@ -58,7 +57,7 @@ async def test_a_job_that_finishes_before_it_hears_of_the_cancel_has_succeeded(r
     assert await rig.cancel(job.id) == {job.id: "final"}
 
 
-@pytest.mark.parametrize("end", [Failed("E", "no"), TimedOut(3), Released(0)], ids=lambda end: type(end).__name__)
+@each("end", [Failed("E", "no"), TimedOut(3), Released(0)], ids=lambda end: type(end).__name__)
 async def test_a_job_to_be_cancelled_does_not_go_back_to_waiting(rig: Rig, end: AttemptEnd) -> None:
     """Its worker had not yet heard of the cancel and wanted to give it another try."""
     job = await rig.running()

@@ -6,14 +6,13 @@ import random
 from collections import Counter
 from datetime import timedelta
 
-import pytest
-
 from rowlock.core.job import NewJob
 from rowlock.core.outcome import Failed
 from rowlock.core.policy import fixed
 from rowlock.store import queues
 from rowlock.store.jobs import claim, enqueue
 from rowlock.store.jobs.claim import Range
+from support.each import each
 from support.rigs import contract
 from support.rigs.rig import Rig, numbered, token
 
@@ -28,7 +27,7 @@ async def test_claims_go_by_priority_then_id(rig: Rig) -> None:
     assert claimed == sorted((priority, numbered(n)) for priority, n in wanted)
 
 
-@pytest.mark.parametrize("n", [1, 3, 7])
+@each("n", [1, 3, 7], afresh=True)
 async def test_a_claim_takes_no_more_than_n(rig: Rig, n: int) -> None:
     ids = await rig.enqueue_many(4, task="a") + await rig.enqueue_many(4, task="b")
     claimed = await rig.claim(n, Range("default", "a"), Range("default", "b"))
@@ -36,7 +35,7 @@ async def test_a_claim_takes_no_more_than_n(rig: Rig, n: int) -> None:
     assert sum(row["state"] == "running" for row in (await rig.rows()).values()) == n
 
 
-@pytest.mark.parametrize("seed", range(6))
+@each("seed", range(3))
 async def test_a_claim_keeps_the_order_whatever_part_of_each_lane_it_reads(rig: Rig, seed: int) -> None:
     """Whatever each lane's `take` is, a claim brings the front of the common line, and says when there is more."""
     draw = random.Random(seed)

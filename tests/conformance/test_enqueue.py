@@ -14,6 +14,7 @@ from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import enqueue
 from rowlock.store.jobs.enqueue import NewRow
+from support.each import each
 from support.rigs.rig import Rig, numbered, token
 
 
@@ -100,7 +101,7 @@ async def test_a_bulk_of_several_sources_is_stored_together_or_not_at_all(rig: R
     assert [row["source"] for row in (await rig.rows()).values()] == ["api:0", "api:1"] * 2
 
 
-@pytest.mark.parametrize(
+@each(
     "args",
     [
         '{"text": "naïve \\u0000 \\ud83d\\ude00 \\" \\\\ \\n 日本"}',
@@ -131,7 +132,7 @@ async def test_one_refused_enqueue_takes_no_other_down(rig: Rig) -> None:
     assert set(await rig.rows()) == {numbered(n) for n in range(40)}
 
 
-@pytest.mark.parametrize(("priority", "taken"), [(-101, False), (-100, True), (100, True), (101, False)])
+@each("priority, taken", [(-101, False), (-100, True), (100, True), (101, False)], afresh=True)
 async def test_priority_is_between_minus_100_and_100(rig: Rig, priority: int, taken: bool) -> None:
     if taken:
         await rig.enqueue(priority=priority)

@@ -32,12 +32,12 @@ async def why(rig: Rig, job_id: str) -> Explanation:
     return told
 
 
-async def test_no_job_has_no_explanation(rig: Rig) -> None:
+async def test_explain_of_an_unknown_job_id_is_none(rig: Rig) -> None:
     for bad in ("nonsense", "", numbered(99)):
         assert await rig.store.run(explain(bad)) is None
 
 
-async def test_finished_with_state_and_error(rig: Rig) -> None:
+async def test_explain_of_a_finished_job_has_its_state_and_error(rig: Rig) -> None:
     done, died, dropped = await rig.running(), await rig.running(), await rig.enqueue()
     await rig.settle(done, Succeeded("1"))
     await rig.settle(died, Failed("HTTP_403", "go away", permanent=True))
@@ -51,7 +51,7 @@ async def test_finished_with_state_and_error(rig: Rig) -> None:
     assert (told.reason, told.state) == ("finished", State.CANCELLED)
 
 
-async def test_running_names_the_worker_and_its_lease(rig: Rig) -> None:
+async def test_explain_of_a_running_job_names_the_worker_and_its_lease(rig: Rig) -> None:
     since = rig.clock.now()
     job = await rig.running(worker="host-7", lease=60)
     rig.clock.move(30)
@@ -63,14 +63,14 @@ async def test_running_names_the_worker_and_its_lease(rig: Rig) -> None:
     assert "00:01:30" in told.text
 
 
-async def test_cancelling_when_a_running_job_was_asked_to_stop(rig: Rig) -> None:
+async def test_explain_of_a_running_job_that_was_asked_to_stop_says_cancelling(rig: Rig) -> None:
     job = await rig.running(worker="host-7")
     await rig.cancel(job.id)
     told = await why(rig, job.id)
     assert (told.reason, told.held_by) == ("cancelling", "host-7")
 
 
-async def test_lost_when_the_lease_ran_out_and_no_sweep_came_yet(rig: Rig) -> None:
+async def test_explain_of_a_job_whose_lease_ran_out_says_lost_before_the_sweep(rig: Rig) -> None:
     job = await rig.running(worker="host-7", lease=60)
     rig.clock.move(61)
     told = await why(rig, job.id)
@@ -116,7 +116,7 @@ async def test_explain_of_a_job_in_a_paused_queue_says_paused(rig: Rig) -> None:
     assert (await why(rig, job_id)).reason == "next"
 
 
-async def test_no_live_worker_serves_the_queue(rig: Rig) -> None:
+async def test_explain_says_unserved_while_no_live_worker_serves_the_queue(rig: Rig) -> None:
     await register(rig, queues=("other",))
     job_id = await rig.enqueue()
     assert (await why(rig, job_id)).reason == "unserved"
@@ -126,7 +126,7 @@ async def test_no_live_worker_serves_the_queue(rig: Rig) -> None:
     assert (await why(rig, job_id)).reason == "unserved", "a silent worker serves nothing"
 
 
-async def test_no_live_worker_of_the_queue_knows_the_task(rig: Rig) -> None:
+async def test_explain_says_unknown_while_no_live_worker_of_the_queue_knows_the_task(rig: Rig) -> None:
     await register(rig, tasks=("u",))
     await register(rig, "w2", queues=("other",), tasks=("t",))
     job_id = await rig.enqueue()
@@ -151,7 +151,7 @@ async def test_the_nearest_reason_comes_first_and_the_others_are_named(rig: Rig)
     assert (told.reason, told.also) == ("time", ("paused", "unserved"))
 
 
-async def test_first_in_line_is_next_and_knows_the_slots(rig: Rig) -> None:
+async def test_explain_of_the_first_job_in_line_says_next_and_counts_the_slots(rig: Rig) -> None:
     await register(rig, slots=10)
     await register(rig, "w2", slots=4)
     await register(rig, "w3", tasks=("u",), slots=7)

@@ -9,6 +9,7 @@ from rowlock.core.times import FakeClock
 from rowlock.store import Store, batches, queues, workers
 from rowlock.store.read.explain import Explanation, explain
 from rowlock.store.upkeep.clock_repair import put_sources_right
+from support.each import each
 from support.rigs.rig import LEASE, TABLES, Rig
 from support.rigs.sources import claim_turns, cleared, enqueue_each, fail, open_breaker, sources, succeed
 
@@ -37,7 +38,7 @@ async def why(rig: Rig, job_id: str) -> Explanation:
     return told
 
 
-async def test_saturated_names_the_jobs_that_take_up_its_source(rig: Rig) -> None:
+async def test_explain_of_a_full_source_names_the_jobs_that_run(rig: Rig) -> None:
     await sources(rig).set("api:a", concurrency=2)
     ids = await rig.enqueue_many(3, source="api:a")
     await rig.enqueue_many(3, source="api:b")
@@ -48,7 +49,7 @@ async def test_saturated_names_the_jobs_that_take_up_its_source(rig: Rig) -> Non
         assert said in told.text
 
 
-async def test_saturated_by_its_class_names_the_jobs_of_all_of_its_sources(rig: Rig) -> None:
+async def test_explain_of_a_full_class_names_the_running_jobs_of_all_its_sources(rig: Rig) -> None:
     await sources(rig).set("api", total=2)
     busy = [await rig.enqueue(source="api:b"), await rig.enqueue(source="api:c")]
     await rig.enqueue(source="domain:d")
@@ -59,7 +60,7 @@ async def test_saturated_by_its_class_names_the_jobs_of_all_of_its_sources(rig: 
         assert said in told.text
 
 
-async def test_saturated_by_many_counts_all_and_names_some(rig: Rig) -> None:
+async def test_explain_of_a_source_full_of_many_jobs_counts_all_and_names_some(rig: Rig) -> None:
     await sources(rig).set("api:a", concurrency=25)
     ids = await rig.enqueue_many(26, source="api:a")
     await claim_turns(rig, 50)
@@ -69,7 +70,7 @@ async def test_saturated_by_many_counts_all_and_names_some(rig: Rig) -> None:
     assert "22 more" in told.text
 
 
-async def test_rate_tells_when_the_next_token_comes(rig: Rig) -> None:
+async def test_explain_of_a_rate_limit_says_when_the_next_token_comes(rig: Rig) -> None:
     await sources(rig).set("api:a", rate="6/min", burst=2)
     ids = await rig.enqueue_many(4, source="api:a")
     await claim_turns(rig, 9)
@@ -85,7 +86,7 @@ async def test_rate_tells_when_the_next_token_comes(rig: Rig) -> None:
     assert [job.id for job in await claim_turns(rig, 9)] == [ids[2]]
 
 
-async def test_breaker_tells_until_when_and_how_to_end_it(rig: Rig) -> None:
+async def test_explain_of_an_open_breaker_says_until_when_and_how_to_close_it(rig: Rig) -> None:
     await open_breaker(rig, "api:a")
     job_id = await rig.enqueue(source="api:a")
     told = await why(rig, job_id)
@@ -96,7 +97,7 @@ async def test_breaker_tells_until_when_and_how_to_end_it(rig: Rig) -> None:
     assert (await why(rig, job_id)).reason == "next", "it may be the probe"
 
 
-async def test_probe_while_another_job_tries_the_source_out(rig: Rig) -> None:
+async def test_explain_says_that_another_job_is_the_probe_of_the_source(rig: Rig) -> None:
     await open_breaker(rig, "api:a")
     first, second = await rig.enqueue_many(2, source="api:a")
     rig.clock.move(300)
@@ -119,9 +120,11 @@ async def test_a_retry_after_is_a_pause_until_its_end(rig: Rig) -> None:
     assert "00:01:30 UTC" in told.text
 
 
-@pytest.mark.parametrize("name", ["api:a", "api"])
-@pytest.mark.parametrize("seconds", [60, None])
-async def test_stopped_by_hand_tells_until_when_and_how_to_end_it(rig: Rig, name: str, seconds: int | None) -> None:
+@each("name", ["api:a", "api"], afresh=True)
+@each("seconds", [60, None], afresh=True)
+async def test_explain_of_a_paused_source_says_until_when_and_how_to_resume_it(
+    rig: Rig, name: str, seconds: int | None
+) -> None:
     await sources(rig).pause(name, seconds)
     job_id = await rig.enqueue(source="api:a")
     told = await why(rig, job_id)
@@ -160,7 +163,7 @@ async def test_explain_gives_a_jobs_place_among_the_jobs_of_its_source(rig: Rig)
     assert told.text.startswith("3 ready jobs of its source 'api:b' come first in line for 10 slots")
 
 
-@pytest.mark.parametrize("other", ["api:a", "api:c", None])
+@each("other", ["api:a", "api:c", None], afresh=True)
 async def test_explain_says_that_other_sources_of_the_priority_take_turns_with_the_job(
     rig: Rig, other: str | None
 ) -> None:
@@ -172,8 +175,8 @@ async def test_explain_says_that_other_sources_of_the_priority_take_turns_with_t
     assert "3 ready jobs of its source 'api:b' come first, and others take turns with it, in line" in told[1].text
 
 
-@pytest.mark.parametrize("other", ["api:a", "api:c", None])
-async def test_better_priorities_stand_before_it_whatever_their_source(rig: Rig, other: str | None) -> None:
+@each("other", ["api:a", "api:c", None], afresh=True)
+async def test_jobs_of_a_better_priority_come_first_whatever_their_source(rig: Rig, other: str | None) -> None:
     (job_id,) = await rig.enqueue_many(1, source="api:b")
     await rig.enqueue_many(50, source=other, priority=-1)
     told = await why(rig, job_id)
@@ -212,26 +215,35 @@ async def test_explaining_a_source_changes_nothing(rig: Rig) -> None:
     assert await rig.everything(tables) == before
 
 
-async def test_every_pause_that_must_end_is_named(rig: Rig) -> None:
-    (job_id,) = await rig.enqueue_many(1, source="api:b")
+async def test_explain_names_the_pause_of_the_source_and_that_of_its_class_and_waits_for_both(rig: Rig) -> None:
+    job_id = await rig.enqueue(source="api:b")
     await sources(rig).set("api:b", concurrency=3)
     await sources(rig).pause("api:b", 60)
     assert "class" not in (await why(rig, job_id)).text
     await sources(rig).pause("api", 600)
     told = await why(rig, job_id)
     assert (told.reason, told.waits_until) == ("stopped", rig.clock.now() + timedelta(seconds=600))
-    for said in ("source 'api:b' is paused until 2026-01-01 00:01:00 UTC", "`rowlock sources resume api:b`"):
-        assert said in told.text
     for said in (
+        "source 'api:b' is paused until 2026-01-01 00:01:00 UTC",
+        "`rowlock sources resume api:b`",
         "class 'api' of its source 'api:b' is paused until 2026-01-01 00:10:00",
         "`rowlock sources resume api`",
     ):
         assert said in told.text
+
+
+async def test_explain_of_a_pause_without_an_end_beside_one_with_an_end_waits_until_no_time(rig: Rig) -> None:
+    job_id = await rig.enqueue(source="api:b")
+    await sources(rig).pause("api:b", 60)
     await sources(rig).pause("api")
     told = await why(rig, job_id)
     assert (told.reason, told.waits_until) == ("stopped", None)
     assert "is paused; `rowlock sources resume api`" in told.text
-    await sources(rig).resume("api")
+
+
+async def test_explain_of_a_paused_queue_names_the_pause_of_the_source_too(rig: Rig) -> None:
+    job_id = await rig.enqueue(source="api:b")
+    await sources(rig).pause("api:b", 60)
     await rig.store.run(queues.pause("default"))
     told = await why(rig, job_id)
     assert (told.reason, told.also) == ("paused", ("stopped",))
@@ -249,7 +261,7 @@ async def test_a_breaker_and_a_pause_of_the_class_are_both_named(rig: Rig) -> No
     assert "class 'api' of its source 'api:b' is paused; " in told.text
 
 
-async def test_a_bucket_of_a_clock_that_was_ahead_is_said(rig: Rig) -> None:
+async def test_explain_says_that_a_token_bucket_was_filled_by_a_clock_that_was_ahead(rig: Rig) -> None:
     await sources(rig).set("api:b", rate="60/min")
     rig.clock.move(86_400)
     await register(rig)

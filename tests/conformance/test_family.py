@@ -16,6 +16,7 @@ from rowlock.store.read import relatives, search
 from rowlock.store.read.filter import JobFilter
 from rowlock.store.read.relatives import Relative
 from rowlock.store.read.search import Counted
+from support.each import each
 from support.rigs.app import sweep
 from support.rigs.rig import Rig
 
@@ -28,7 +29,7 @@ async def parent_of(rig: Rig, job_id: str) -> str | None:
     return None if found is None else found.id
 
 
-@pytest.mark.parametrize("how", ["on_success", "on_dead"])
+@each("how", ["on_success", "on_dead"], afresh=True)
 async def test_a_follow_up_is_a_child_of_the_job_that_ended(rig: Rig, how: str) -> None:
     job = await rig.running(**{how: AFTER})
     await rig.settle(job, Succeeded() if how == "on_success" else DEAD)
@@ -38,7 +39,7 @@ async def test_a_follow_up_is_a_child_of_the_job_that_ended(rig: Rig, how: str) 
     assert (await rig.store.run(relatives.of_job(child.id))).parent == Relative(job.id, "t", state)
 
 
-@pytest.mark.parametrize("made_by_a_job", [True, False])
+@each("made_by_a_job", [True, False], afresh=True)
 async def test_the_job_of_a_batchs_end_is_found_from_the_batch(rig: Rig, made_by_a_job: bool) -> None:
     maker = await rig.enqueue() if made_by_a_job else None
     batch_id, member = new_id(), rig.new_id()
@@ -59,7 +60,7 @@ async def test_the_job_of_a_batchs_end_is_found_from_the_batch(rig: Rig, made_by
     assert ([node.id for node in nodes.members], nodes.children) == ([member], [])
 
 
-@pytest.mark.parametrize("how", [Succeeded(), DEAD, "retry", "cancel"])
+@each("how", [Succeeded(), DEAD, "retry", "cancel"], afresh=True)
 async def test_a_job_keeps_its_parent_wherever_its_row_goes(rig: Rig, how: Any) -> None:
     parent = await rig.enqueue("parent")
     job_id = await rig.enqueue(parent_id=parent)

@@ -1,14 +1,16 @@
-"""Keys where the work is done: claims by turns, a real worker, and what an attempt enqueues itself."""
+"""Keys where the work is done: claims of jobs with a source, a real worker, and what an attempt enqueues itself."""
 
 import uuid
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
 
 from rowlock import Context, LeaseLost, Permanent, Rowlock
+from support.each import each
 from support.rigs.app import app, rig
-from support.rigs.rig import LEASE, Rig, claim_from, look, token
+from support.rigs.rig import Rig
 from support.tasks.contract import until, working
 
 __all__ = ["app", "rig"]  # fixtures
@@ -25,15 +27,10 @@ def t(app: Rowlock) -> Any:
     return work
 
 
-async def take_turns(rig: Rig) -> list[Any]:
-    heads = await rig.store.run(look([("default", "t")], 10))
-    return (await rig.store.run(claim_from("worker-1", token(), heads, [], 10, LEASE))).jobs
-
-
 async def test_a_job_with_a_source_lets_go_like_any_other(t: Any, rig: Rig) -> None:
     asked = {kind: t.using(key=str(kind), unique=kind, source=f"api:{n}") for n, kind in enumerate(KINDS)}
     first = {kind: await bound.enqueue() for kind, bound in asked.items()}
-    claimed = await take_turns(rig)
+    claimed = await rig.claim(10)
     assert len(claimed) == 4
     for kind, bound in asked.items():
         assert (await bound.enqueue()).created == (kind == "while_queued"), kind
@@ -44,8 +41,7 @@ async def test_a_job_with_a_source_lets_go_like_any_other(t: Any, rig: Rig) -> N
     assert (await asked["forever"].enqueue()).id == first["forever"].id
 
 
-@pytest.mark.parametrize("source", [None, "domain:example.com"])
-async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock, source: str | None) -> None:
+async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock) -> None:
     @app.task
     async def work(ctx: Context, how: str, n: int = 0) -> None:
         if how == "dead":
@@ -54,10 +50,11 @@ async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock,
             async with ctx.transaction():
                 pass
 
-    def asked(how: str, kind: Any) -> Any:
-        return work.using(key=f"{how} {kind}", unique=kind, source=source)
+    def asked(how: str, kind: Any, source: str | None) -> Any:
+        return work.using(key=f"{how} {kind} {source}", unique=kind, source=source)
 
-    cases = [(how, kind) for how in ("plain", "in a transaction", "dead") for kind in KINDS]
+    hows, sources = ("plain", "in a transaction", "dead"), (None, "domain:example.com")
+    cases = list(product(hows, KINDS, sources))
     first = {case: await asked(*case).enqueue(how=case[0]) for case in cases}
 
     async def all_over() -> bool:
@@ -65,13 +62,13 @@ async def test_a_worker_releases_the_keys_of_the_jobs_that_it_ends(app: Rowlock,
 
     async with working(app):
         await until(all_over)
-    for how, kind in cases:
+    for how, kind, source in cases:
         held = kind == YEAR or (kind == "forever" and how != "dead")
-        again = await asked(how, kind).enqueue(how=how, n=2)
-        assert again.created != held, f"{how}: {kind}"
+        again = await asked(how, kind, source).enqueue(how=how, n=2)
+        assert again.created != held, f"{how}: {kind}, source {source}"
 
 
-@pytest.mark.parametrize("options", [{"key": "k"}, {"job_id": str(uuid.uuid4())}], ids=["key", "id"])
+@each("options", [{"key": "k"}, {"job_id": str(uuid.uuid4())}], ids=["key", "id"], afresh=True)
 async def test_an_attempt_enqueues_with_a_key_or_an_id_only_while_it_holds_its_job(
     app: Rowlock, t: Any, rig: Rig, options: dict[str, Any]
 ) -> None:

@@ -10,6 +10,7 @@ from rowlock import JobNotFound, NotAllowed, Rowlock, Task
 from rowlock.core.outcome import Cancelled, Failed, Released, Succeeded
 from rowlock.store.jobs import cancel as cancels
 from rowlock.store.upkeep import retention
+from support.each import each
 from support.rigs.app import app, rig
 from support.rigs.rig import KEEP, LEASE, Rig, numbered
 
@@ -101,21 +102,29 @@ WHERE: list[tuple[str, Any, list[Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("where", "bring", "held", "options"), WHERE, ids=[row[0] for row in WHERE])
+@each("bring, held, options", [row[1:] for row in WHERE], ids=[row[0] for row in WHERE], afresh=True)
 async def test_a_key_is_held_as_long_as_its_kind_says(
-    app: Rowlock, rig: Rig, where: str, bring: Any, held: list[Any], options: dict[str, Any]
+    rig: Rig, database: str, bring: Any, held: list[Any], options: dict[str, Any]
 ) -> None:
+    app = Rowlock(database, clock=rig.clock)
+
     @app.task("t", max_attempts=2, **options)
     async def work(n: int) -> None: ...
 
+    async with app:
+        await check_key(rig, work, bring, held)
+
+
+async def check_key(rig: Rig, work: Any, bring: Any, held: list[Any]) -> None:
+    """Of four jobs, one of each kind of key, that are brought to one place, those `held` still have their key there."""
     latest = rig.clock.now() + timedelta(days=1)
     first = {kind: await work.using(key=str(kind), unique=kind, expires_at=latest).enqueue(n=1) for kind in KINDS}
     await bring(rig, [job.id for job in first.values()])
     for kind in KINDS:
         again = await work.using(key=str(kind), unique=kind).enqueue(n=2)
-        assert (again.id == first[kind].id, again.created) == (kind in held, kind not in held), f"{where}: {kind}"
+        assert (again.id == first[kind].id, again.created) == (kind in held, kind not in held), kind
         third = await work.using(key=str(kind), unique=kind).enqueue(n=3)
-        assert (third.id, third.created) == (again.id, False), f"{where}: {kind}"
+        assert (third.id, third.created) == (again.id, False), kind
 
 
 async def test_the_handle_of_a_pruned_job_claims_no_state(app: Rowlock, t: Any, rig: Rig) -> None:
@@ -158,7 +167,7 @@ async def test_a_key_is_a_tasks_and_an_owners(app: Rowlock, t: Any) -> None:
         assert [(job.id, job.created) for job in again] == [(job.id, False) for job in made]
 
 
-@pytest.mark.parametrize("end", [Released(0), NO, None], ids=["released", "failed", "lost"])
+@each("end", [Released(0), NO, None], ids=["released", "failed", "lost"], afresh=True)
 async def test_a_job_that_waits_again_does_not_take_its_while_queued_key_again(t: Any, rig: Rig, end: Any) -> None:
     asked = t.using(key="k", unique="while_queued")
     first = await asked.enqueue()
@@ -194,7 +203,7 @@ async def test_a_window_is_counted_from_the_enqueue_and_not_by_the_clock_on_the_
     assert (await asked.enqueue()).id == second.id, "the window has moved on"
 
 
-@pytest.mark.parametrize("first_kind", [timedelta(hours=1), "while_queued"])
+@each("first_kind", [timedelta(hours=1), "while_queued"], afresh=True)
 async def test_an_older_job_that_ends_does_not_let_go_its_successors_key(t: Any, rig: Rig, first_kind: Any) -> None:
     asked = t.using(key="k", unique=first_kind)
     await asked.enqueue()
@@ -210,8 +219,8 @@ async def test_an_older_job_that_ends_does_not_let_go_its_successors_key(t: Any,
 # --- an operator's retry
 
 
-@pytest.mark.parametrize("kind", ["until_done", "forever"])
-@pytest.mark.parametrize("bring", [end_with(Failed("E", "no", permanent=True)), cancel], ids=["dead", "cancelled"])
+@each("kind", ["until_done", "forever"], afresh=True)
+@each("bring", [end_with(Failed("E", "no", permanent=True)), cancel], ids=["dead", "cancelled"], afresh=True)
 async def test_a_retry_of_a_job_whose_key_is_a_newer_ones_is_refused(
     app: Rowlock, t: Any, rig: Rig, kind: Any, bring: Any
 ) -> None:

@@ -15,6 +15,7 @@ from rowlock.store import Store
 from rowlock.store.read import search
 from rowlock.store.read.filter import LAST_ID, Ids, JobFilter, ids_that_begin
 from rowlock.store.read.search import Counted
+from support.each import each
 from support.rigs.rig import Rig
 
 
@@ -61,8 +62,8 @@ async def test_pages_of_any_size_have_every_job_that_fits_once_and_in_order(
                 assert await pages(store, JobFilter(states=tuple(map(State, states))), limit) == wanted
 
 
-@pytest.mark.parametrize(
-    ("filter", "number"),
+@each(
+    "filter, number",
     [
         (JobFilter(task="even"), 15),
         (JobFilter(task="even", states=(State.DEAD,)), 5),
@@ -86,9 +87,9 @@ async def test_filters_and_their_counts_agree(
     counted = await store.run(search.count(filter))
     assert all(one.exact for one in counted.values())
     assert sum(one.count for one in counted.values()) == len(found)
-    monkeypatch.setattr(search, "LOOK", 2)
-    looked = await store.run(search.count(filter, looks=100))
-    assert looked == counted
+    with monkeypatch.context() as short:
+        short.setattr(search, "LOOK", 2)
+        assert await store.run(search.count(filter, looks=100)) == counted
 
 
 async def test_a_count_that_stops_early_says_so(store: Store, jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:

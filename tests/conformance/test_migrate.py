@@ -16,6 +16,7 @@ from rowlock.store.engine import migrate
 from rowlock.store.engine.dialects import DIALECTS
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.sources.sources import sources
+from support.each import each
 from support.rigs.rig import COLUMNS, TABLES, Rig, prefix
 
 OPEN = (
@@ -232,8 +233,8 @@ CHEAP_ON_SQLITE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("running", "changes"),
+@each(
+    "running, changes",
     [
         (
             False,
@@ -260,6 +261,7 @@ CHEAP_ON_SQLITE = (
         ),
     ],
     ids=["a waiting row has no lease", "a running row has a whole lease"],
+    afresh=True,
 )
 async def test_the_table_defends_itself(rig: Rig, running: bool, changes: list[str]) -> None:
     await (rig.running() if running else rig.enqueue())

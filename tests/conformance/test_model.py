@@ -36,6 +36,7 @@ from rowlock.store.jobs.claim import Range
 from support.files.functions import FunctionStore, fake_world
 from support.races.interleave import rewrite
 from support.rigs.rig import KEEP, TABLES, Rig, numbered, settlement
+from support.servers.postgres import PostgresDatabases
 
 LEASE, BACKOFF, DRAW = 60.0, 10.0, 0.5
 FINAL = ("succeeded", "dead", "cancelled")
@@ -348,22 +349,23 @@ class Machine(RuleBasedStateMachine):
             )
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgres", "both", "functions"])
-def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    urls, server, name = [], None, f"rowlock_model_{uuid.uuid4().hex[:12]}"
-    if request.param in ("sqlite", "both"):
-        file: Path = tmp_path_factory.mktemp("model") / "jobs.db"
-        urls.append(f"sqlite:///{file}")
-    if request.param != "sqlite":
-        server = request.getfixturevalue("postgres_server")
-        urls.append(server.create_database(name, template=request.getfixturevalue("template")))
+@pytest.fixture(scope="module", params=["both engines", "functions"])
+def world(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    postgres_server: PostgresDatabases,
+    template: str,
+) -> Iterator[World]:
+    name = f"rowlock_model_{uuid.uuid4().hex[:12]}"
+    urls = [postgres_server.create_database(name, template=template)]
+    if request.param == "both engines":
+        urls.append(f"sqlite:///{tmp_path_factory.mktemp('model') / 'jobs.db'}")
     world = World(*urls)
     if request.param == "functions":
         world.use_functions(urls[0])
     yield world
     world.close()
-    if server:
-        server.drop_database(name)
+    postgres_server.drop_database(name)
 
 
 def play(world: World, examples: int, steps: int, **how: Any) -> None:

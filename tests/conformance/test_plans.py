@@ -1,4 +1,4 @@
-"""EXPLAIN: the hot statements use their indexes whatever the statistics say, with 100,000 rows in the way.
+"""EXPLAIN: the hot statements use their indexes whatever the statistics say, with 50,000 rows in the way.
 
 Statistics are fresh, missing (bulk load into a database that was never analysed) or stale (analysed when empty).
 On PostgreSQL, operations marked `hot` keep their plans: both the plan for these values and the generic plan are
@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from rowlock.store.jobs import claim, leases, settle
+from rowlock.core.outcome import Failed, Succeeded
+from rowlock.store.engine.statements import load
+from rowlock.store.jobs import leases, settle
 from rowlock.store.jobs.claim import Range
 from rowlock.store.read.filter import LAST_ID, JobFilter, params
-from rowlock.store.sources import claim as sourced_claim
+from support.each import each
 from support.files.plans import (
     BATCH_ID,
     FIRST_FINISHED,
+    KEPT,
     NOW,
     PLANNING,
     ROWS,
@@ -29,7 +32,7 @@ from support.files.plans import (
     ids,
     lanes,
 )
-from support.rigs.rig import numbered
+from support.rigs.rig import Rig, numbered
 
 FEW = [(numbered(FIRST_FINISHED + n),) for n in range(10)]  # what an operator or a lost lease asks for
 
@@ -180,7 +183,7 @@ def claim_plans(database: Database, params: dict[str, Any]) -> list[Plan]:
     return [plan for name in names for plan in database.plans(name, worker="w", token=TOKEN, lease=60, **params)]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@each("scenario", SCENARIOS)
 def test_a_claim_reads_its_index_and_nothing_else(plans: dict[str, dict[str, list[Plan]]], scenario: str) -> None:
     assert plans[scenario]["claim"]
     for plan in plans[scenario]["claim"]:
@@ -189,8 +192,8 @@ def test_a_claim_reads_its_index_and_nothing_else(plans: dict[str, dict[str, lis
         assert plan.sorts == [], plan
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("name", STATEMENTS)
+@each("name", STATEMENTS)
+@each("scenario", SCENARIOS)
 def test_a_statement_reads_only_its_own_rows(plans: dict[str, dict[str, list[Plan]]], name: str, scenario: str) -> None:
     index = STATEMENTS[name][1]
     for plan in plans[scenario][name]:
@@ -199,13 +202,21 @@ def test_a_statement_reads_only_its_own_rows(plans: dict[str, dict[str, list[Pla
         assert index is None or index in plan.indexes, plan
 
 
-def test_only_operations_whose_plans_are_tested_are_hot() -> None:
-    assert claim.claim("w", TOKEN, lanes(1), 1, 60).hot
-    assert settle.succeed([], settle.Keep()).hot
-    assert sourced_claim.look([]).hot
-    assert sourced_claim.claim_sourced("w", TOKEN, [], [], [], 1, 60).hot
-    assert not settle.apply([], settle.Keep()).hot
-    assert not leases.beat([], 60).hot
+@pytest.mark.parametrize("engine", ["postgres"])
+async def test_postgresql_keeps_only_plans_of_tested_statements(rig: Rig) -> None:
+    """A plan is kept on the connections of `hot` operations alone; an INSERT of values cannot have a bad one."""
+    done = await rig.running()
+    await rig.store.run(settle.succeed([(done.id, done.token, None)], settle.Keep()))
+    await rig.settle(await rig.running(source="api:a"), Succeeded())
+    failing = await rig.running()
+    await rig.store.run(leases.beat([(failing.id, failing.token)], 60))
+    await rig.settle(failing, Failed("E", "no"))
+    names = {query.sql: name for name, query in load("postgres").items()}
+    async with rig.store._connections["hot"].one() as connection:
+        prepared = await connection.fetch("SELECT statement FROM pg_prepared_statements")
+    kept = {names[sql] for (sql,) in prepared if sql in names}
+    assert kept >= {"claim", "succeed", "look", "claim_turns"}
+    assert kept - KEPT <= {"enqueue_one"}
 
 
 def test_a_plan_that_was_made_for_an_empty_table_is_still_good(template: str, postgres_server: Any) -> None:

@@ -11,6 +11,7 @@ from rowlock.core.times import FakeClock
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs import leases
+from support.each import each
 from support.rigs import contract
 from support.rigs.rig import KEEP, Rig
 from support.sql.refusals import refused
@@ -190,7 +191,7 @@ async def test_a_second_sweep_of_the_same_leases_finds_nothing(rig: Rig) -> None
 
 
 @pytest.mark.parametrize("engine", ["postgres"], indirect=True)
-@pytest.mark.parametrize("guard", [60, 0.5])
+@each("guard", [60, 0.5], afresh=True)
 async def test_an_outage_is_not_the_death_of_every_worker(database: str, rig: Rig, guard: float) -> None:
     """After its start a server is given one guard's time in which workers beat again."""
     ((started,),) = await rig.fetch("SELECT pg_postmaster_start_time()")

@@ -2,10 +2,9 @@
 
 from datetime import timedelta
 
-import pytest
-
 from rowlock.core.outcome import Cancelled, Failed, Lost, Succeeded
 from rowlock.store.jobs import cancel
+from support.each import each
 from support.rigs.rig import KEEP, Rig, token
 
 
@@ -26,7 +25,7 @@ async def test_a_dead_job_goes_on_with_its_id_attempt_and_history(rig: Rig) -> N
     assert (again.id, again.attempt) == (job.id, 2)
 
 
-@pytest.mark.parametrize("tries", [1, 3])
+@each("tries", [1, 3], afresh=True)
 async def test_a_retried_job_has_as_many_tries_as_it_was_given(rig: Rig, tries: int) -> None:
     job = await rig.running(max_attempts=2)
     await rig.settle(job, Failed("E", "no", permanent=True))

@@ -2,15 +2,14 @@
 
 from datetime import timedelta
 
-import pytest
-
 from rowlock.core.policy import DAY
 from rowlock.core.schedules.schedule import Missed
 from rowlock.store.schedules import fire as firing
 from rowlock.store.schedules import schedules
 from rowlock.store.upkeep import clock_repair
+from support.each import each
 from support.rigs.rig import Rig
-from support.rigs.schedules import at, break_rule, declare, fire, fired, schedule, shown
+from support.rigs.schedules import at, break_rule, declare, fire, fired, schedule, set_to_new_year, shown
 
 
 async def test_a_pause_fires_nothing_and_what_was_due_in_it_is_not_missed(rig: Rig) -> None:
@@ -54,10 +53,11 @@ async def test_a_resume_after_a_clock_that_was_ahead_does_not_make_the_wrong_mom
     assert (await fire(rig))[1] == 1
 
 
-@pytest.mark.parametrize("overlap", ["allow", "skip"])
+@each("overlap", ["allow", "skip"], afresh=True)
 async def test_resume_fires_the_tick_that_was_owed_before_the_pause_and_none_of_the_pause(
     rig: Rig, overlap: str
 ) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(rule="every 1h", overlap=overlap))
     rig.clock.move(3600 + 40)
     await rig.store.run(schedules.pause("s"))  # before a dispatcher has come to it
@@ -72,8 +72,9 @@ async def test_resume_fires_the_tick_that_was_owed_before_the_pause_and_none_of_
     assert await fired(rig) == [at(3600)]
 
 
-@pytest.mark.parametrize("rule", ["every 30s", "* * * * *"])
+@each("rule", ["every 30s", "* * * * *"], afresh=True)
 async def test_a_schedule_goes_on_once_a_clock_that_was_ahead_is_put_right(rig: Rig, rule: str) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(rule=rule))
     rig.clock.move(DAY)
     assert (await fire(rig)).jobs > 0
@@ -92,7 +93,7 @@ async def test_a_schedule_goes_on_once_a_clock_that_was_ahead_is_put_right(rig: 
     assert sorted(early) == [tick for tick in await fired(rig) if tick in early], "what has fired does not fire again"
 
 
-async def test_put_right_changes_nothing_but_what_a_clock_ahead_has_written(rig: Rig) -> None:
+async def test_the_clock_repair_changes_only_schedules_that_a_clock_ahead_has_written(rig: Rig) -> None:
     await declare(rig, schedule("ended", ends_at=at(120)), schedule("fires"))
     rig.clock.move(45)
     assert await rig.store.run(clock_repair.put_schedules_right(10)) == [], "both owe a tick"

@@ -12,8 +12,9 @@ from rowlock.core.schedules.schedule import Missed
 from rowlock.store.schedules import fire as firing
 from rowlock.store.schedules import schedules
 from rowlock.store.upkeep import retention
+from support.each import each
 from support.rigs.rig import Rig
-from support.rigs.schedules import at, break_rule, declare, fire, fired, schedule, shown, ticks
+from support.rigs.schedules import at, break_rule, declare, fire, fired, schedule, set_to_new_year, shown, ticks
 
 
 async def finish(rig: Rig, task: str = "t") -> None:
@@ -51,9 +52,10 @@ async def test_the_job_has_every_field_of_its_definition(rig: Rig, database: str
     assert options == {key: job[key] for key in options}
 
 
-@pytest.mark.parametrize("by", ["a tick", "hand"])
+@each("by", ["a tick", "hand"], afresh=True)
 async def test_a_fired_job_is_like_one_that_is_enqueued_with_the_same_options(rig: Rig, database: str, by: str) -> None:
     """Every column but for the id, and for those that say which tick it is."""
+    set_to_new_year(rig)
     async with Rowlock(database, clock=rig.clock) as app:
 
         @app.task("after")
@@ -96,10 +98,11 @@ MISSED: list[tuple[Missed, int, list[int]]] = [  # what of `every 60s` fires whe
 ]
 
 
-@pytest.mark.parametrize(("missed", "late", "expected"), MISSED)
+@each("missed, late, expected", MISSED, afresh=True)
 async def test_of_missed_ticks_fire_the_latest_none_or_all_within_a_number_and_a_window(
     rig: Rig, missed: Missed, late: int, expected: list[int]
 ) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(rule="every 60s", missed=missed))
     rig.clock.move(late)
     await fire(rig)
@@ -151,8 +154,9 @@ async def test_a_job_that_was_run_by_hand_counts_for_overlap(rig: Rig) -> None:
     assert await fire(rig) == (1, 1, 0)
 
 
-@pytest.mark.parametrize("state", ["on", "paused"])
+@each("state", ["on", "paused"], afresh=True)
 async def test_run_now_makes_a_job_beside_the_ticks(rig: Rig, state: str) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(args='{"a": 1}', queue="slow"))
     if state == "paused":
         await rig.store.run(schedules.pause("s"))
@@ -203,8 +207,9 @@ async def test_jitter_puts_the_run_off_but_not_the_tick(rig: Rig) -> None:
     assert len(await rig.claim(30)) == 30
 
 
-@pytest.mark.parametrize("how", ["pruned", "removed and added", "clock set back"])
+@each("how", ["pruned", "removed and added", "clock set back"], afresh=True)
 async def test_a_finished_jobs_deletion_does_not_bring_its_tick_back(rig: Rig, how: str) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(missed=Missed("all")), origin="runtime")
     rig.clock.move(60)
     assert (await fire(rig)).jobs == 2
@@ -258,7 +263,7 @@ async def test_a_rule_that_cannot_be_read_is_a_problem_of_its_own_and_the_others
     assert await fired(rig, "bad") == [at(90)]
 
 
-async def test_what_one_dispatcher_cannot_read_stays_due_and_fires_from_one_that_can(
+async def test_a_schedule_that_one_dispatcher_cannot_read_stays_due_and_fires_from_one_that_can(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Zones of an older system: what they do not know is not lost to those with newer ones."""
@@ -300,8 +305,9 @@ async def test_a_run_by_hand_leaves_how_the_last_tick_ended(rig: Rig) -> None:
     assert (row.last_tick, row.last_job, row.last_state) == (at(30), of_tick, "succeeded")
 
 
-@pytest.mark.parametrize("kind", ["latest", "skip"])
+@each("kind", ["latest", "skip"], afresh=True)
 async def test_ticks_that_are_less_than_30_seconds_late_all_fire(rig: Rig, kind: str) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(rule="every 5s", missed=Missed(kind)))
     rig.clock.move(22)
     await fire(rig)

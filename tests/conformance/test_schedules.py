@@ -15,8 +15,9 @@ from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.schedules import dispatchers, schedules
 from rowlock.store.schedules import fire as firing
+from support.each import each
 from support.rigs.rig import Rig
-from support.rigs.schedules import LEASE, NEW_YEAR, declare, fire, fired, schedule, shown, ticks
+from support.rigs.schedules import LEASE, NEW_YEAR, declare, fire, fired, schedule, set_to_new_year, shown, ticks
 
 
 async def start(rig: Rig, name: str, *declares: str) -> Any:
@@ -88,16 +89,17 @@ async def test_when_a_process_started_is_kept_by_the_database_and_not_moved_by_i
     assert not await rig.store.run(dispatchers.seen("nobody", LEASE))
 
 
-async def test_the_three_places_live_together(rig: Rig) -> None:
+async def test_schedules_from_code_config_and_runtime_fire_side_by_side(rig: Rig) -> None:
     for origin in ("code", "config", "runtime"):
         assert (await declare(rig, schedule(f"by-{origin}"), origin=origin)).written == {f"by-{origin}"}
     rig.clock.move(30)
     assert await fire(rig) == (3, 3, 0)
 
 
-@pytest.mark.parametrize("there", ["code", "config", "runtime"])
-@pytest.mark.parametrize("origin", ["code", "config", "runtime"])
+@each("there", ["code", "config", "runtime"])
+@each("origin", ["code", "config", "runtime"], afresh=True)
 async def test_a_schedule_of_one_origin_cannot_replace_one_of_another_origin(rig: Rig, there: str, origin: str) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(task="first"), origin=there)
     rig.clock.move(1)
     declared = await declare(rig, schedule(task="second"), schedule("free"), origin=origin)
@@ -118,8 +120,9 @@ async def test_a_restart_keeps_the_next_tick_so_that_one_missed_meanwhile_still_
     assert (job["tick"], job["task"], job["args"]) == (NEW_YEAR + timedelta(hours=1), "new", {"b": 2})
 
 
-@pytest.mark.parametrize("changed", [{"rule": "every 7m"}, {"zone": "Asia/Seoul", "rule": "30 * * * *"}])
+@each("changed", [{"rule": "every 7m"}, {"zone": "Asia/Seoul", "rule": "30 * * * *"}], afresh=True)
 async def test_a_changed_rule_counts_from_now(rig: Rig, changed: dict[str, str]) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(rule="30 * * * *"))
     rig.clock.move(3600)
     await declare(rig, schedule(**changed))
@@ -141,8 +144,9 @@ async def test_a_start_that_is_moved_later_holds_for_the_tick_that_was_next(rig:
     assert await fired(rig) == [start_at]
 
 
-@pytest.mark.parametrize("start", [None, NEW_YEAR - timedelta(days=1), NEW_YEAR + timedelta(hours=2)])
+@each("start", [None, NEW_YEAR - timedelta(days=1), NEW_YEAR + timedelta(hours=2)], afresh=True)
 async def test_a_start_that_is_removed_or_moved_earlier_is_not_waited_for(rig: Rig, start: datetime | None) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(rule="every 1h", starts_at=NEW_YEAR + timedelta(days=3650)))
     rig.clock.move(90)
     await declare(rig, schedule(rule="every 1h", starts_at=start))
@@ -151,8 +155,9 @@ async def test_a_start_that_is_removed_or_moved_earlier_is_not_waited_for(rig: R
     assert (await fire(rig)).jobs == 1
 
 
-@pytest.mark.parametrize("start", [None, NEW_YEAR])
+@each("start", [None, NEW_YEAR], afresh=True)
 async def test_ticks_that_are_owed_outlive_a_start_that_is_moved_earlier(rig: Rig, start: datetime | None) -> None:
+    set_to_new_year(rig)
     given: dict[str, Any] = {"rule": "every 1h", "missed": Missed("all", window=DAY)}
     await declare(rig, schedule(**given, starts_at=NEW_YEAR + timedelta(hours=1)))
     rig.clock.move(3 * 3600)
@@ -161,10 +166,11 @@ async def test_ticks_that_are_owed_outlive_a_start_that_is_moved_earlier(rig: Ri
     assert await fired(rig) == [NEW_YEAR + timedelta(hours=n) for n in (1, 2, 3)]
 
 
-@pytest.mark.parametrize("given", [{}, {"starts_at": NEW_YEAR}, {"starts_at": NEW_YEAR + timedelta(minutes=30)}])
+@each("given", [{}, {"starts_at": NEW_YEAR}, {"starts_at": NEW_YEAR + timedelta(minutes=30)}], afresh=True)
 async def test_the_same_definition_keeps_the_next_tick_unless_a_clock_that_was_ahead_wrote_it(
     rig: Rig, given: dict[str, Any]
 ) -> None:
+    set_to_new_year(rig)
     await declare(rig, schedule(rule="every 1h", **given))
     for seconds in (
         10,
@@ -196,7 +202,7 @@ async def test_an_end_that_is_moved_later_brings_a_schedule_back(rig: Rig) -> No
     assert (await shown(rig)).next_tick == NEW_YEAR + timedelta(hours=1)
 
 
-async def test_what_leaves_the_code_is_retired_visibly_after_two_leases_and_fires_no_more(rig: Rig) -> None:
+async def test_a_schedule_that_leaves_the_code_is_retired_after_two_leases_and_fires_no_more(rig: Rig) -> None:
     await declare(rig, schedule("stays"), schedule("leaves"), started_at=await start(rig, "old", "stays", "leaves"))
     await declare(rig, schedule("by-hand"), origin="runtime")
     assert await live(rig, 10 * LEASE, "old") == []
@@ -211,7 +217,7 @@ async def test_what_leaves_the_code_is_retired_visibly_after_two_leases_and_fire
     assert (await fired(rig, "leaves"), len(await fired(rig, "stays")), len(await fired(rig, "by-hand"))) == ([], 1, 1)
 
 
-async def test_what_a_dispatcher_that_died_had_is_retired_two_leases_after_its_last_sign(rig: Rig) -> None:
+async def test_schedules_of_a_dead_dispatcher_are_retired_two_leases_after_its_last_sign_of_life(rig: Rig) -> None:
     await declare(rig, schedule(), started_at=await start(rig, "dies", "s"))
     await start(rig, "lives")
     assert await live(rig, 2 * LEASE, "lives") == []
@@ -258,10 +264,11 @@ async def retire_all(rig: Rig) -> None:
     assert (await shown(rig)).retired_at is not None
 
 
-@pytest.mark.parametrize("given", [{}, FULL])
-async def test_an_older_process_that_is_alive_brings_back_what_it_has_in_common(
+@each("given", [{}, FULL], afresh=True)
+async def test_an_older_live_process_brings_back_a_schedule_that_it_declares_alike(
     rig: Rig, given: dict[str, Any]
 ) -> None:
+    set_to_new_year(rig)
     old, between, new = [await started(rig, name) for name in ("old", "between", "new")]
     await declare(rig, schedule(**given), started_at=new)
     await retire_all(rig)
@@ -274,8 +281,11 @@ async def test_an_older_process_that_is_alive_brings_back_what_it_has_in_common(
     assert (await shown(rig)).task == "t", "whoever brings it back is not its writer"
 
 
-@pytest.mark.parametrize("changed", OTHER)
-async def test_an_older_process_does_not_bring_back_what_it_has_in_another_way(rig: Rig, changed: str) -> None:
+@each("changed", OTHER, afresh=True)
+async def test_an_older_process_does_not_bring_back_a_schedule_that_it_declares_differently(
+    rig: Rig, changed: str
+) -> None:
+    set_to_new_year(rig)
     old = await started(rig, "old")
     await declare(rig, schedule(**FULL), started_at=await started(rig, "new"))
     await retire_all(rig)
@@ -325,7 +335,7 @@ async def test_only_what_was_added_by_hand_or_is_retired_can_be_removed_and_its_
     assert await rig.store.run(schedules.schedules(10)) == []
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "remove", "run_now"])
+@each("verb", ["pause", "resume", "remove", "run_now"])
 async def test_a_schedule_that_is_not_there_is_not_found(rig: Rig, verb: str) -> None:
     with pytest.raises(ScheduleNotFound, match="nope"):
         await rig.store.run(getattr(schedules, verb)("nope"))

@@ -16,6 +16,7 @@ from rowlock.store.engine import migrate
 from rowlock.store.engine.dialects import DIALECTS
 from rowlock.store.engine.migrate import Applied, applied
 from rowlock.store.engine.store import StoreOptions
+from support.each import each
 
 on_postgres = pytest.mark.parametrize("engine", ["postgres"], indirect=True)
 
@@ -224,7 +225,7 @@ def role(example: Example) -> str:
 
 
 @on_postgres
-@pytest.mark.parametrize("change", ANEW)
+@each("change", ANEW)
 async def test_a_function_may_change_in_every_way_and_keeps_its_rights(
     example: Example, role: str, change: str
 ) -> None:
@@ -321,10 +322,9 @@ async def test_a_trigger_of_somebody_else_runs_the_new_text_of_its_function(exam
     assert query(example.url, "SELECT name FROM rowlock.things") == [("new",)]
 
 
-@pytest.mark.parametrize("may_migrate", [True, False, None])
-async def test_a_database_of_an_unreleased_version_is_refused_and_left_as_it_is(
-    engine: str, empty: str, may_migrate: bool | None
-) -> None:
+@pytest.fixture
+def unreleased(engine: str, empty: str) -> str:
+    """Address of a database of a version that was never released."""
     prefix = DIALECTS[engine].prefix
     setup = (
         *(["CREATE SCHEMA rowlock"] if engine == "postgres" else []),
@@ -335,15 +335,23 @@ async def test_a_database_of_an_unreleased_version_is_refused_and_left_as_it_is(
     )
     for statement in setup:
         query(empty, statement)
+    return empty
+
+
+@each("may_migrate", [True, False, None])
+async def test_a_database_of_an_unreleased_version_is_refused_and_left_as_it_is(
+    engine: str, unreleased: str, may_migrate: bool | None
+) -> None:
+    prefix = DIALECTS[engine].prefix
     do = r"move the file away" if engine == "sqlite" else "DROP SCHEMA rowlock CASCADE"
     with pytest.raises(UnreleasedSchema, match=rf"unreleased version .* nothing was changed. .*{do}.* rowlock migrate"):
-        await open_store(empty, StoreOptions(migrate=may_migrate))
+        await open_store(unreleased, StoreOptions(migrate=may_migrate))
     tables = (
         "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1"
         if engine == "sqlite"
         else "SELECT relname FROM pg_class WHERE relnamespace = 'rowlock'::regnamespace AND relkind = 'r' ORDER BY 1"
     )
     start = len("rowlock_") if engine == "sqlite" else 0
-    assert [name[start:] for (name,) in query(empty, tables)] == ["jobs_live", "migrations"]
-    assert query(empty, f"SELECT * FROM {prefix}jobs_live") == [("one",)]
-    assert query(empty, f"SELECT count(*) FROM {prefix}migrations") == [(2,)]
+    assert [name[start:] for (name,) in query(unreleased, tables)] == ["jobs_live", "migrations"]
+    assert query(unreleased, f"SELECT * FROM {prefix}jobs_live") == [("one",)]
+    assert query(unreleased, f"SELECT count(*) FROM {prefix}migrations") == [(2,)]

@@ -14,7 +14,9 @@ from rowlock.store import batches
 from rowlock.store.jobs import enqueue, leases, settle
 from rowlock.store.jobs.enqueue import NewRow
 from rowlock.store.jobs.settle import Keep
+from support.each import each
 from support.rigs.rig import ENDS, KEEP, Rig, moment, numbered, settlement, token
+from support.rigs.schedules import set_to_new_year
 from support.sql.refusals import refused
 
 NO_LEASE = {
@@ -104,7 +106,7 @@ async def test_a_stale_success_among_marked_ones_leaves_the_others_counted_once(
     assert (batch.total, batch.processed, batch.over) == (3, 2, False)
 
 
-@pytest.mark.parametrize("result", ["null", "0", '""', '"\\u0000"', "[1, 2.5, null]", None])
+@each("result", ["null", "0", '""', '"\\u0000"', "[1, 2.5, null]", None], afresh=True)
 async def test_a_result_is_read_back_as_it_was_written(rig: Rig, result: str | None) -> None:
     job = await rig.running()
     await rig.succeed(job, result)
@@ -247,7 +249,7 @@ async def test_a_follow_up_that_cannot_be_stored_undoes_the_settle(rig: Rig, dat
     await rig.succeed(job)
 
 
-@pytest.mark.parametrize("stale", [True, False])
+@each("stale", [True, False], afresh=True)
 async def test_lost_and_repeated_settles_write_no_follow_ups(rig: Rig, stale: bool) -> None:
     job = await rig.running()
     if not stale:
@@ -258,8 +260,8 @@ async def test_lost_and_repeated_settles_write_no_follow_ups(rig: Rig, stale: bo
     assert await rig.everything() == before
 
 
-@pytest.mark.parametrize(
-    ("end", "options", "days"),
+@each(
+    "end, options, days",
     [
         (Succeeded(), {}, 2),
         (Failed("E", "no", permanent=True), {}, 5),
@@ -267,10 +269,12 @@ async def test_lost_and_repeated_settles_write_no_follow_ups(rig: Rig, stale: bo
         (Succeeded(), {"keep_seconds": 9.5 * 86_400}, 9),
         (Failed("E", "no", permanent=True), {"keep_seconds": 86_400.0}, 1),
     ],
+    afresh=True,
 )
 async def test_a_finished_row_is_kept_as_long_as_its_state_or_task_says(
     rig: Rig, end: AttemptEnd, options: dict[str, Any], days: int
 ) -> None:
+    set_to_new_year(rig)
     rig.clock.move(timedelta(hours=3))
     job = await rig.running(**options)
     await rig.settle(job, end, keep=Keep(succeeded=2 * 86_400, failed=5 * 86_400))

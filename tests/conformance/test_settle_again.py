@@ -1,9 +1,8 @@
 """Settles that come late, twice or under another token: each attempt is settled once."""
 
-import pytest
-
 from rowlock.core.outcome import Failed, Released, Succeeded
 from rowlock.store.jobs import leases
+from support.each import each
 from support.rigs import contract
 from support.rigs.rig import ENDS, Rig, settlement, token
 
@@ -129,7 +128,7 @@ async def test_each_job_of_a_batch_has_its_own_answer(rig: Rig) -> None:
     assert states == ["succeeded", "running", "succeeded", "dead", "running"]
 
 
-@pytest.mark.parametrize("stale_first", [True, False])
+@each("stale_first", [True, False], afresh=True)
 async def test_an_old_token_changes_nothing_when_the_new_one_is_in_the_same_batch(rig: Rig, stale_first: bool) -> None:
     zombie = await rig.running()
     await rig.settle(zombie, Released(0))

@@ -10,6 +10,7 @@ from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Released, Succee
 from rowlock.core.times import FakeClock
 from rowlock.store import Store, queues
 from rowlock.store.jobs.claim import Range
+from support.each import each
 from support.rigs import rig as sourced
 from support.rigs.rig import LEASE, TABLES, Rig, token
 from support.rigs.sources import claim_turns, cleared, open_breaker, sources, succeed
@@ -29,7 +30,7 @@ def by_source(claimed: list[Claimed]) -> dict[str | None, int]:
     return dict(Counter(job.source for job in claimed))
 
 
-@pytest.mark.parametrize("others", ["none", "plain jobs", "another priority"])
+@each("others", ["none", "plain jobs", "another priority"], afresh=True)
 async def test_a_queue_that_is_paused_after_the_look_gives_no_job(rig: Rig, others: str) -> None:
     """A worker claims by what its last look has shown, up to a few seconds later."""
     await rig.enqueue_many(3, source="api:a", queue="slow")
@@ -89,7 +90,7 @@ async def test_a_classs_total_holds_on_top_of_each_sources_limit(rig: Rig) -> No
     assert (await sources(rig).get("api")).running == 3
 
 
-@pytest.mark.parametrize("limit", ["concurrency", "total"])
+@each("limit", ["concurrency", "total"], afresh=True)
 async def test_a_lowered_limit_admits_none_until_below_it(rig: Rig, limit: str) -> None:
     await sources(rig).set("api", **{limit: 4})
     await rig.enqueue_many(9, source="api:a")
@@ -108,10 +109,10 @@ async def test_a_lowered_limit_admits_none_until_below_it(rig: Rig, limit: str) 
     assert await claim_turns(rig, 9) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "end",
     [Succeeded(), Failed("E", "bug"), Failed("E", "no", permanent=True), TimedOut(3), Released(0), Cancelled()],
-    ids=lambda end: type(end).__name__,
+    afresh=True,
 )
 async def test_every_end_of_an_attempt_frees_its_slot_once(rig: Rig, end: AttemptEnd) -> None:
     await sources(rig).set("api:a", concurrency=2)
@@ -215,8 +216,8 @@ async def test_the_stricter_of_rate_and_concurrency_holds(rig: Rig) -> None:
 # Closed
 
 
-@pytest.mark.parametrize("why", ["saturated", "class", "rate", "paused", "disabled", "breaker", "probe"])
-async def test_a_job_of_a_closed_source_is_left_as_it_is_and_stands_before_nobody(rig: Rig, why: str) -> None:
+@each("why", ["saturated", "class", "rate", "paused", "disabled", "breaker", "probe"], afresh=True)
+async def test_a_job_of_a_closed_source_is_left_as_it_is_and_blocks_no_other_job(rig: Rig, why: str) -> None:
     limits = {"saturated": {"concurrency": 1}, "class": {"total": 1}, "rate": {"rate": "1/min", "burst": 1}}
     await sources(rig).set("api", **limits.get(why, {}))
     if why in limits:

@@ -9,6 +9,7 @@ from rowlock.core.times import FakeClock
 from rowlock.store import Store
 from rowlock.store.upkeep.clock_repair import put_sources_right
 from rowlock.store.upkeep.retention import forget
+from support.each import each
 from support.rigs.rig import LEASE, Rig, settlement
 from support.rigs.sources import claim_turns, cleared, fail, open_breaker, sources, succeed
 
@@ -71,8 +72,8 @@ async def test_permanent_failures_and_timeouts_count_for_the_breaker(rig: Rig) -
     assert await claim_turns(rig, 9) == []
 
 
-@pytest.mark.parametrize("settled", [True, False], ids=["settle", "succeed_marked"])
-async def test_a_success_in_between_starts_the_count_anew(rig: Rig, settled: bool) -> None:
+@each("settled", [True, False], ids=["settle", "succeed_marked"], afresh=True)
+async def test_a_success_resets_the_count_of_failures(rig: Rig, settled: bool) -> None:
     await rig.enqueue_many(30, source="api:a")
     for _ in range(3):
         await fail(rig, *await claim_turns(rig, 4))
@@ -81,8 +82,8 @@ async def test_a_success_in_between_starts_the_count_anew(rig: Rig, settled: boo
         assert (await sources(rig).get("api:a")).failure_streak == 0
 
 
-@pytest.mark.parametrize("name", SAYS_NOTHING)
-async def test_what_the_source_did_not_cause_does_not_count(rig: Rig, name: str) -> None:
+@each("name", SAYS_NOTHING, afresh=True)
+async def test_ends_that_the_source_did_not_cause_do_not_count_for_the_breaker(rig: Rig, name: str) -> None:
     await rig.enqueue_many(30, source="api:a")
     await fail(rig, *await claim_turns(rig, 4))
     for job in await claim_turns(rig, 6):
@@ -136,7 +137,7 @@ async def test_after_the_cooldown_exactly_one_job_tries_it_out(rig: Rig) -> None
     assert await claim_turns(rig, 9) == []
 
 
-@pytest.mark.parametrize("way", ["settle", "succeed_marked", "with a failure of another source"])
+@each("way", ["settle", "succeed_marked", "with a failure of another source"], afresh=True)
 async def test_a_successful_probe_closes_the_breaker(rig: Rig, way: str) -> None:
     await half_open(rig, factor=2)
     await rig.enqueue(source="api:b", priority=-5)
@@ -159,7 +160,7 @@ async def test_a_successful_probe_closes_the_breaker(rig: Rig, way: str) -> None
     assert (await sources(rig).get("api:a")).paused_until == rig.clock.now() + timedelta(seconds=COOLDOWN)
 
 
-@pytest.mark.parametrize(("factor", "lengths"), [(None, [300, 300, 300]), (2, [600, 1200, 2400])])
+@each("factor, lengths", [(None, [300, 300, 300]), (2, [600, 1200, 2400])], afresh=True)
 async def test_a_probe_that_fails_opens_it_again_for_longer_if_so_set(
     rig: Rig, factor: float | None, lengths: list[int]
 ) -> None:
@@ -190,7 +191,7 @@ async def test_a_probe_that_is_lost_makes_room_for_the_next_one_when_it_is_recla
     assert len(await claim_turns(rig, 9)) == 9
 
 
-@pytest.mark.parametrize("name", SAYS_NOTHING)
+@each("name", SAYS_NOTHING, afresh=True)
 async def test_a_probe_that_says_nothing_makes_room_for_the_next_one(rig: Rig, name: str) -> None:
     await half_open(rig)
     for _ in range(3):
@@ -249,8 +250,8 @@ async def test_the_longer_of_retry_after_and_cooldown_holds(rig: Rig) -> None:
 # --- a class, and the source of its name
 
 
-@pytest.mark.parametrize("how", ["breaker", "Retry-After", "block"])
-async def test_what_a_source_named_like_its_class_goes_through_is_not_its_class(rig: Rig, how: str) -> None:
+@each("how", ["breaker", "Retry-After", "block"], afresh=True)
+async def test_a_closed_source_that_is_named_like_its_class_does_not_close_the_class(rig: Rig, how: str) -> None:
     await sources(rig).set("api", block_after=2)
     await rig.enqueue_many(5, source="api", max_attempts=1)
     claimed = await claim_turns(rig, 5)
@@ -268,7 +269,7 @@ async def test_what_a_source_named_like_its_class_goes_through_is_not_its_class(
     assert (shown["api"], shown["api:other"]) == (expected, "open")
 
 
-@pytest.mark.parametrize("seconds", [None, 60.0])
+@each("seconds", [None, 60.0], afresh=True)
 async def test_a_class_that_an_operator_pauses_is_paused_with_all_of_its_sources(
     rig: Rig, seconds: float | None
 ) -> None:
@@ -307,7 +308,7 @@ async def test_a_bucket_fills_again_once_a_clock_that_was_ahead_is_put_right(rig
     assert len(await claim_turns(rig, 9)) == 2
 
 
-@pytest.mark.parametrize("how", ["breaker", "operator", "class", "Retry-After"])
+@each("how", ["breaker", "operator", "class", "Retry-After"], afresh=True)
 async def test_a_pause_lasts_as_long_as_it_was_meant_to_after_a_clock_that_was_ahead(rig: Rig, how: str) -> None:
     rig.clock.move(DAY)
     if how == "breaker":
@@ -327,7 +328,7 @@ async def test_a_pause_lasts_as_long_as_it_was_meant_to_after_a_clock_that_was_a
     assert len(await claim_turns(rig)) == 1
 
 
-async def test_put_right_leaves_what_the_clock_is_right_about(rig: Rig) -> None:
+async def test_the_clock_repair_leaves_times_that_no_wrong_clock_wrote(rig: Rig) -> None:
     await open_breaker(rig, "api:a")
     await sources(rig).set("api:b", rate="60/min")
     await rig.enqueue(source="api:b")
@@ -341,7 +342,7 @@ async def test_put_right_leaves_what_the_clock_is_right_about(rig: Rig) -> None:
 # --- forgotten after a while
 
 
-@pytest.mark.parametrize("how", ["Retry-After", "breaker"])
+@each("how", ["Retry-After", "breaker"], afresh=True)
 async def test_a_pause_that_is_over_does_not_keep_a_source_from_being_pruned(rig: Rig, how: str) -> None:
     if how == "breaker":
         await open_breaker(rig, "api:a")

@@ -13,6 +13,7 @@ from rowlock.store import Store, open_store
 from rowlock.store.engine.operation import Operation
 from rowlock.store.engine.store import StoreOptions
 from rowlock.store.jobs.claim import Range
+from support.each import each
 from support.races.interleave import Actor, play, watching
 from support.rigs import rig as sourced
 from support.rigs.rig import LEASE, Rig, moment, token
@@ -97,8 +98,8 @@ CHANGES: dict[str, tuple[Callable[[Rig], Awaitable[object]], int]] = {
 }
 
 
-@pytest.mark.parametrize("limited", [False, True], ids=["free before", "limited before"])
-@pytest.mark.parametrize("name", CHANGES)
+@each("limited", [False, True], ids=["free before", "limited before"])
+@each("name", CHANGES, afresh=True)
 async def test_a_limit_changed_between_look_and_claim_holds_for_the_claim(rig: Rig, name: str, limited: bool) -> None:
     change, most = CHANGES[name]
     if limited:
@@ -124,7 +125,7 @@ async def test_a_look_from_before_a_breaker_closed_takes_no_second_probe(rig: Ri
 
 
 @postgres_only
-@pytest.mark.parametrize("order", ["A" * 9 + "B" * 9, "AB" * 9, "AAAABBBB" * 3, "AAAAABBBBB" * 2])
+@each("order", ["A" * 9 + "B" * 9, "AB" * 9, "AAAABBBB" * 3, "AAAAABBBBB" * 2], afresh=True)
 async def test_a_total_that_is_set_between_looks_and_claims_holds_for_two_at_once(
     rig: Rig, database: str, clock: FakeClock, order: str
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from rowlock.core.errors import StoreError
+from support.each import each
 from support.races.interleave import rewrite
 from support.rigs.sources_model import Breaker, Game, Limits, World
 
@@ -54,10 +55,10 @@ MUTANTS: dict[str, tuple[type[Game], str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@each("name", MUTANTS)
 def test_the_model_finds_a_store_without_a_guard(tmp_path: Path, name: str) -> None:
     game, *change = MUTANTS[name]
-    world = World(f"sqlite:///{tmp_path}/jobs.db")
+    world = World(f"sqlite:///{tmp_path}/{name}.db")
     try:
         rewrite(world.rig.store, *change)
         with pytest.raises((AssertionError, StoreError)):

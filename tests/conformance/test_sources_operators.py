@@ -10,6 +10,7 @@ from rowlock.core.sources.admission import UNLIMITED
 from rowlock.core.sources.policy import Policy
 from rowlock.core.times import FakeClock
 from rowlock.store import Store
+from support.each import each
 from support.rigs.rig import Rig, settlement
 from support.rigs.sources import claim_turns, cleared, fail, open_breaker, sources, succeed
 
@@ -58,8 +59,8 @@ async def test_a_source_shows_the_limits_of_its_class_where_it_has_none(rig: Rig
     assert (source.concurrency, source.rate_limit_per_minute, source.policy.concurrency) == (2, 1.0, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong", "said"),
+@each(
+    "name, wrong, said",
     [
         ("svc:a", {"concurrency": 2}, "api, domain"),
         ("api:a", {"concurrency": -1}, "concurrency"),
@@ -80,7 +81,7 @@ async def test_bad_input_is_a_clear_error_and_changes_nothing(
     assert await rig.everything(("sources",)) == before
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume", "get", "reset"])
+@each("verb", ["pause", "resume", "get", "reset"])
 async def test_a_name_that_nobody_has_used_is_an_error_that_shows_it(rig: Rig, verb: str) -> None:
     before = await rig.everything(("sources",))
     with pytest.raises(InvalidArguments, match="svc:typo"):
@@ -106,7 +107,7 @@ async def test_a_config_is_written_unless_an_operator_has_set_it_since(rig: Rig)
 # Pause and resume
 
 
-@pytest.mark.parametrize("name", ["api:a", "api"])
+@each("name", ["api:a", "api"], afresh=True)
 async def test_a_pause_holds_until_it_is_resumed_and_running_jobs_go_on(rig: Rig, name: str) -> None:
     await rig.enqueue_many(9, source="api:a")
     (running,) = await claim_turns(rig, 1)
@@ -119,7 +120,7 @@ async def test_a_pause_holds_until_it_is_resumed_and_running_jobs_go_on(rig: Rig
     assert len(await claim_turns(rig, 9)) == 8
 
 
-@pytest.mark.parametrize("name", ["api:a", "api"])
+@each("name", ["api:a", "api"], afresh=True)
 async def test_a_pause_for_a_time_ends_by_itself_or_by_hand(rig: Rig, name: str) -> None:
     await rig.enqueue_many(9, source="api:a")
     (running,) = await claim_turns(rig, 1)
@@ -136,7 +137,7 @@ async def test_a_pause_for_a_time_ends_by_itself_or_by_hand(rig: Rig, name: str)
     assert len(await claim_turns(rig, 9)) == 6
 
 
-@pytest.mark.parametrize("verb", ["pause", "resume"])
+@each("verb", ["pause", "resume"])
 async def test_an_unknown_class_is_an_error_that_lists_the_known_ones(rig: Rig, verb: str) -> None:
     with pytest.raises(InvalidArguments, match="no class 'ebay'; known: api, domain"):
         await getattr(sources(rig), verb)("ebay")
@@ -244,7 +245,7 @@ async def test_refusals_in_a_row_make_a_block_candidate_and_a_success_ends_it(ri
     assert await sources(rig).list(refused=1) == []
 
 
-@pytest.mark.parametrize("name", ["domain:shut", "domain"])
+@each("name", ["domain:shut", "domain"], afresh=True)
 async def test_block_after_refusals_in_a_row_disable_the_source(rig: Rig, name: str) -> None:
     await sources(rig).set(name, block_after=3)
     await rig.enqueue_many(9, source="domain:shut")

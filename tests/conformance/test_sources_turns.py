@@ -10,6 +10,7 @@ from rowlock.core.claiming.plan import NO_PLAIN_SECONDS
 from rowlock.core.claiming.ranges import Position
 from rowlock.core.times import FakeClock
 from rowlock.store import Store, queues
+from support.each import each
 from support.rigs.rig import Rig, look
 from support.rigs.sources import Worker, claim_turns, cleared, enqueue_each, sources, succeed, take_turns
 
@@ -45,7 +46,7 @@ async def block(rig: Rig, count: int, priority: int) -> list[str]:
 # Order
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 50])
+@each("n", [1, 2, 5, 50], afresh=True)
 async def test_jobs_of_a_better_priority_are_claimed_first_with_or_without_a_source(rig: Rig, n: int) -> None:
     await rig.enqueue_many(4, source="api:a", priority=5)
     await rig.enqueue_many(4, priority=0)
@@ -80,7 +81,7 @@ async def test_jobs_without_a_source_have_one_turn_whatever_their_task_or_queue(
     assert Counter(turns_of) == {"api:a": 4, None: 4}
 
 
-@pytest.mark.parametrize("n", [4, 8, 12])
+@each("n", [4, 8, 12], afresh=True)
 async def test_one_claim_for_many_slots_deals_as_many_claims_for_one(rig: Rig, n: int) -> None:
     for source in ("api:c", None, "api:a", "domain:b"):
         await rig.enqueue_many(20, source=source)
@@ -97,7 +98,7 @@ async def test_a_thousand_jobs_of_one_source_do_not_delay_the_ten_of_another(rig
     assert Counter(await one_by_one(rig, 20)) == {"domain:big": 10, "domain:small": 10}
 
 
-@pytest.mark.parametrize("n", [1, 3, 8])
+@each("n", [1, 3, 8], afresh=True)
 async def test_within_a_source_the_oldest_comes_first(rig: Rig, n: int) -> None:
     ids = await rig.enqueue_many(8, source="api:a")
     claimed = []
@@ -106,7 +107,7 @@ async def test_within_a_source_the_oldest_comes_first(rig: Rig, n: int) -> None:
     assert claimed == ids
 
 
-@pytest.mark.parametrize("n", [1, 4])
+@each("n", [1, 4], afresh=True)
 async def test_within_a_source_the_oldest_comes_first_whatever_its_task(rig: Rig, n: int) -> None:
     ids = [*await rig.enqueue_many(5, task="u", source="api:a"), *await rig.enqueue_many(5, task="t", source="api:a")]
     claimed = []
@@ -125,8 +126,8 @@ async def test_a_hundred_sources_have_each_had_a_turn_before_one_has_two(rig: Ri
         assert sorted([(await worker.claim(1))[0].source or "" for _ in names]) == names
 
 
-@pytest.mark.parametrize("others", [1, 40], ids=["a look sees all", "a look sees some"])
-async def test_what_a_look_has_left_over_never_comes_before_a_better_priority(rig: Rig, others: int) -> None:
+@each("others", [1, 40], ids=["a look sees all", "a look sees some"], afresh=True)
+async def test_sources_left_over_from_a_look_never_come_before_a_better_priority(rig: Rig, others: int) -> None:
     urgent = [f"api:{n:03}" for n in range(10)]
     await enqueue_each(rig, urgent * 2, priority=-5)
     await enqueue_each(rig, [f"api:z{n:03}" for n in range(others)])
@@ -134,7 +135,7 @@ async def test_what_a_look_has_left_over_never_comes_before_a_better_priority(ri
     assert [(await worker.claim(1))[0].priority for _ in range(21)] == [-5] * 20 + [0]
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@each("n", [1, 2, 3], afresh=True)
 async def test_a_source_whose_urgent_jobs_are_done_waits_for_the_urgent_ones_of_others(rig: Rig, n: int) -> None:
     await rig.enqueue(source="api:a", priority=-10)
     await rig.enqueue_many(20, source="api:b", priority=-10)
@@ -246,8 +247,8 @@ async def test_a_saturated_source_is_passed_over_at_no_cost_to_the_others(rig: R
     assert [job.source for job in await claim_turns(rig, 9)] == ["api:a"]
 
 
-@pytest.mark.parametrize("start", [0, 1, 31, 40, 150, 299])
-async def test_three_hundred_closed_sources_of_a_better_priority_do_not_hide_a_free_one(rig: Rig, start: int) -> None:
+@each("start", [0, 1, 31, 40, 150, 299], afresh=True)
+async def test_300_closed_sources_of_a_better_priority_do_not_hide_a_free_one(rig: Rig, start: int) -> None:
     names = await block(rig, 300, priority=-1)
     worker = Worker(rig)
     await sources(rig).set(names[start], concurrency=1)
@@ -282,7 +283,7 @@ async def test_closed_sources_of_two_tasks_hide_nothing_of_either(rig: Rig) -> N
         assert await worker.claim(1) == []
 
 
-@pytest.mark.parametrize("priority", [-1, 0, 1])
+@each("priority", [-1, 0, 1], afresh=True)
 async def test_the_round_of_one_task_does_not_end_that_of_another(rig: Rig, priority: int) -> None:
     await sources(rig).set("domain", concurrency=0)
     await enqueue_each(rig, [f"domain:a{n:03}" for n in range(80)], task="t", priority=priority)
@@ -314,7 +315,7 @@ async def test_a_look_goes_through_a_bounded_number_of_sources_and_on_from_there
     assert not any(head.last for head in heads)
 
 
-@pytest.mark.parametrize("source", ["domain:099", "domain:zzz"])
+@each("source", ["domain:099", "domain:zzz"], afresh=True)
 async def test_a_look_after_the_last_source_of_a_priority_goes_on_with_the_next_priority(rig: Rig, source: str) -> None:
     await enqueue_each(rig, [f"domain:{n:03}" for n in range(100)])
     await rig.enqueue(source="domain:050", priority=1)

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from rowlock import Rowlock
+from support.each import each
 from support.sql.worker import Sql, leases
 
 
@@ -237,7 +238,7 @@ def test_sql_workers_sum_up_what_was_counted_when_they_tell_that_they_live(sql: 
         assert (sql.value(waiting), counted(sql)) == (3, (0, 0, 0))
 
 
-@pytest.mark.parametrize("guard", ["NaN", "Infinity", "-1", "1e300"])
+@each("guard", ["NaN", "Infinity", "-1", "1e300"])
 def test_a_guard_that_no_clock_can_add_is_refused(sql: Sql, guard: str) -> None:
     with pytest.raises(psycopg.Error, match="guard_seconds from 0 to 1e9") as refused:
         sql.rows("SELECT * FROM rowlock.sweep(100, %s)", guard)

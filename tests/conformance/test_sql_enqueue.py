@@ -10,6 +10,7 @@ import pytest
 from rowlock import Rowlock, exponential, fixed
 from rowlock.core.options import OPTIONS, columns
 from rowlock.core.policy import DEFAULT_BACKOFF, Backoff
+from support.each import each
 
 
 @pytest.fixture
@@ -198,8 +199,8 @@ async def test_a_job_of_sql_enqueue_is_gone_when_its_transaction_is_rolled_back(
     assert sql(database, "SELECT count(*) FROM rowlock.jobs") == 0
 
 
-@pytest.mark.parametrize(
-    ("call", "code", "message"),
+@each(
+    "call, code, message",
     [
         ("NULL", "RL001", "task must have 1–200 characters"),
         ("E'a\\nb'", "RL001", "task must have 1–200 characters"),
@@ -275,8 +276,8 @@ async def test_bad_options_are_refused_by_their_name_and_change_nothing(database
     assert sql(database, "SELECT count(*) FROM rowlock.job_keys") == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"),
+@each(
+    "given, meant",
     [
         ({"kind": "fixed", "base": 5}, fixed(5)),
         ({"kind": "exponential", "base": 2}, exponential(2)),
@@ -430,7 +431,7 @@ async def test_an_id_that_is_known_takes_no_key(database: str) -> None:
     assert many(database, {"job_id": ONE, "key": "k"}, {"job_id": TWO, "key": "k"}) == [(ONE, False), (TWO, True)]
 
 
-@pytest.mark.parametrize("task", ["rowlock.webhook", "rowlock.", "rowlock.x"])
+@each("task", ["rowlock.webhook", "rowlock.", "rowlock.x"])
 async def test_tasks_of_rowlock_itself_cannot_be_enqueued(database: str, task: str) -> None:
     with pytest.raises(psycopg.Error, match="are for the tasks of Rowlock itself") as refused:
         call(database, task)
@@ -439,10 +440,14 @@ async def test_tasks_of_rowlock_itself_cannot_be_enqueued(database: str, task: s
         call(database, "t", on_success=task)
 
 
-@pytest.mark.parametrize("source", [7, [], {}, True, "", ":", "a:", "s" * 201], ids=str)
+@each("source", [7, [], {}, True, "", ":", "a:", "s" * 201], ids=str)
 async def test_the_source_of_one_job_is_a_text_of_its_form(database: str, source: Any) -> None:
     with pytest.raises(psycopg.Error, match="source must be named like") as refused:
         many(database, {}, {"source": source})
     assert refused.value.sqlstate == "RL001"
     assert made(database) == {}
+
+
+async def test_one_job_of_many_may_have_a_source_of_200_characters_or_none(database: str) -> None:
     many(database, {"source": "s" * 200}, {"source": None})
+    assert len(made(database)) == 2

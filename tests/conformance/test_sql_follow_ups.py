@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from rowlock.core.options import FOLLOW_UP_OPTIONS, OPTIONS
+from support.each import each
 from support.sql.refusals import refused
 from support.sql.worker import Sql
 
@@ -32,10 +33,11 @@ def tasks(sql: Sql) -> list[str]:
     return sorted(row["task"] for row in sql.rows("SELECT task FROM rowlock.jobs_live WHERE state <> 'running'"))
 
 
-@pytest.mark.parametrize("how", ["complete", "fail"])
+@each("how", ["complete", "fail"])
 def test_a_follow_up_that_cannot_be_inserted_fails_the_call_which_can_be_repeated(
     sql: Sql, database: str, how: str
 ) -> None:
+    sql.empty()
     job_id = sql.enqueue(on_success="next", on_dead="next")
     (job,) = sql.claim()
 
@@ -56,10 +58,11 @@ def warned(sql: Sql) -> list[str]:
     return warnings
 
 
-@pytest.mark.parametrize("call", ["sweep", "claim"])
+@each("call", ["sweep", "claim"])
 def test_a_sweep_leaves_a_job_whose_follow_up_cannot_be_inserted_and_ends_the_others(
     sql: Sql, database: str, call: str
 ) -> None:
+    sql.empty()
     bad, good = sql.enqueue(on_dead="next", on_lost="dead"), sql.enqueue(on_lost="dead", on_dead="other")
     assert len(sql.claim(2)) == 2
     sql.rows("UPDATE rowlock.jobs_live SET lease_expires_at = now() - interval '1 s' RETURNING 1")
@@ -79,10 +82,11 @@ def test_a_sweep_leaves_a_job_whose_follow_up_cannot_be_inserted_and_ends_the_ot
     assert sql.value("SELECT count(*) FROM rowlock.jobs_live WHERE task = 'next'") == 1
 
 
-@pytest.mark.parametrize("expiring", [True, False])
+@each("expiring", [True, False])
 def test_a_sweep_leaves_a_batch_whose_on_end_cannot_be_inserted_and_ends_the_others(
     sql: Sql, database: str, expiring: bool
 ) -> None:
+    sql.empty()
     bad, good = make_batch(sql, '{"task": "report"}'), make_batch(sql, '{"task": "other"}')
     if expiring:
         for batch in (bad, good):
@@ -133,7 +137,7 @@ def test_an_on_end_that_cannot_be_inserted_fails_the_call_which_can_be_repeated(
     assert tasks(sql) == ["report"]
 
 
-@pytest.mark.parametrize("follow_up", [{}, {"on_success": "next"}], ids=["alone", "with a follow-up"])
+@each("follow_up", [{}, {"on_success": "next"}], ids=["alone", "with a follow-up"])
 def test_a_result_with_a_number_that_python_cannot_read_is_refused(sql: Sql, follow_up: dict[str, Any]) -> None:
     job_id = sql.enqueue(**follow_up)
     (job,) = sql.claim()
@@ -144,7 +148,7 @@ def test_a_result_with_a_number_that_python_cannot_read_is_refused(sql: Sql, fol
     assert sql.end("complete", job, json.dumps({"n": "1" * 5000})) == "applied"  # a text is none
 
 
-@pytest.mark.parametrize(
+@each(
     "stored",
     ["[]", '{"no": "task"}', '{"task": 7}', '{"task": "next", "colour": "red"}', '{"task": "next", "queue": ""}',
      '{"task": "next", "priority": 1000}', '{"task": "next", "backoff": {"kind": "none"}}',
@@ -172,8 +176,8 @@ GIVEN: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("option", sorted(GIVEN))
-@pytest.mark.parametrize("depth", [1, 2])
+@each("option", sorted(GIVEN))
+@each("depth", [1, 2])
 def test_a_job_ends_without_a_stored_follow_up_that_has_an_option_of_no_follow_up(
     sql: Sql, option: str, depth: int
 ) -> None:
@@ -188,8 +192,8 @@ def test_a_job_ends_without_a_stored_follow_up_that_has_an_option_of_no_follow_u
     assert sql.rows("SELECT 1 FROM rowlock.jobs_live") == []
 
 
-@pytest.mark.parametrize("option", sorted(GIVEN))
-@pytest.mark.parametrize("depth", [1, 2])
+@each("option", sorted(GIVEN))
+@each("depth", [1, 2])
 def test_an_option_that_no_follow_up_has_is_refused_by_its_name(sql: Sql, option: str, depth: int) -> None:
     assert option not in FOLLOW_UP_OPTIONS
     follow_up: dict[str, Any] = {"task": "next", option: GIVEN[option]}

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from psycopg import IsolationLevel
 
+from support.each import each
 from support.sql.worker import Sql
 
 ABOVE = [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE]
@@ -26,8 +27,7 @@ def old(request: pytest.FixtureRequest, database: str) -> Any:
         connection.rollback()
 
 
-@pytest.fixture
-def batch(sql: Sql) -> str:
+def make_batch(sql: Sql) -> str:
     text = "INSERT INTO rowlock.batches (id, name, on_end, created_at) VALUES (%s, 'b', %s, now()) RETURNING id"
     return str(sql.value(text, str(uuid4()), '{"task": "report"}'))
 
@@ -43,8 +43,11 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
-def test_a_job_that_was_added_after_the_snapshot_keeps_its_batch_open(sql: Sql, old: Any, batch: str, end: str) -> None:
+@each("end", ENDS)
+def test_a_job_that_was_added_after_the_snapshot_keeps_its_batch_open(sql: Sql, old: Any, end: str) -> None:
+    old.rollback()
+    sql.empty()
+    batch = make_batch(sql)
     sql.enqueue(batch_id=batch)
     (job,) = sql.claim()
     seal(sql)
@@ -60,9 +63,8 @@ def test_a_job_that_was_added_after_the_snapshot_keeps_its_batch_open(sql: Sql, 
     assert sql.value("SELECT finished_at FROM rowlock.batches") is not None
 
 
-def test_a_batch_whose_last_job_ends_above_read_committed_is_ended_by_the_next_sweep(
-    sql: Sql, old: Any, batch: str
-) -> None:
+def test_a_batch_whose_last_job_ends_above_read_committed_is_ended_by_the_next_sweep(sql: Sql, old: Any) -> None:
+    batch = make_batch(sql)
     sql.enqueue(batch_id=batch)
     seal(sql)
     (job,) = sql.claim()
@@ -73,7 +75,8 @@ def test_a_batch_whose_last_job_ends_above_read_committed_is_ended_by_the_next_s
     assert [row["task"] for row in sql.rows("SELECT task FROM rowlock.jobs_live")] == ["report"]
 
 
-def test_a_batch_that_was_sealed_after_the_snapshot_takes_no_job(sql: Sql, old: Any, batch: str) -> None:
+def test_a_batch_that_was_sealed_after_the_snapshot_takes_no_job(sql: Sql, old: Any) -> None:
+    batch = make_batch(sql)
     old.execute("SELECT 1 FROM rowlock.batches")
     seal(sql)
     with pytest.raises(psycopg.Error, match="enqueue: batch_id: the transaction is") as refused:
@@ -87,7 +90,8 @@ def test_a_job_without_a_batch_is_made_with_the_callers_rows_at_every_level(sql:
     assert sql.value("SELECT count(*) FROM rowlock.jobs_live") == 1
 
 
-@pytest.mark.parametrize("call", ["claim('w')", "claim_next_pending_job('w')"])
-def test_a_claim_is_refused(sql: Sql, old: Any, call: str) -> None:
+@each("call", ["claim('w')", "claim_next_pending_job('w')"])
+def test_a_claim_above_read_committed_is_refused(old: Any, call: str) -> None:
+    old.rollback()
     with pytest.raises(psycopg.Error, match="claim: the transaction is"):
         old.execute(f"SELECT * FROM rowlock.{call}")

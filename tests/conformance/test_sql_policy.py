@@ -6,13 +6,14 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import Backoff, Streaks, Transition, decide
 from rowlock.core.states import FINAL, Outcome
 from rowlock.store.jobs.settle import CANCELLED
+from support.each import each
 from support.rigs.rig import Claimed, Rig, settlement, token
 
 
@@ -74,6 +75,14 @@ def counts(draw: Any) -> dict[str, Any]:
     }
 
 
+# A job in its first attempt. The cases that are drawn seldom have a try left after a failure with a Retry-After.
+FRESH: dict[str, Any] = {
+    **dict.fromkeys(("releases", "losses", "convictions", "losses_in_row", "probation"), 0),
+    **dict.fromkeys(("sigterms_in_row", "disconnects_in_row"), 0),
+    **{"attempt": 1, "max_attempts": 5, "on_lost": None, "backoff": None},
+}
+
+
 def decided(job: Claimed, end: AttemptEnd, draw: float, cancel: bool) -> Transition:
     """What Python writes: its worker decides, and the store cancels what would go back to waiting."""
     transition = decide(job, end, draw)
@@ -117,6 +126,8 @@ async def test_fail_and_release_decide_as_python_does(rig: Rig) -> None:
 
     @settings(max_examples=150, database=None, derandomize=True)
     @given(counts(), ends, st.floats(0, 1, exclude_max=True), st.sampled_from([False] * 4 + [True]))
+    @example(FRESH, Failed("HTTP_429", "slow down", retry_after=600.0), 0.5, False)
+    @example(FRESH, Failed("HTTP_429", "slow down", after=900.0, retry_after=600.0), 0.5, False)
     def collect(job: dict[str, Any], end: AttemptEnd, draw: float, cancel: bool) -> None:
         cases.append((job, end, draw, cancel))
 
@@ -130,7 +141,7 @@ async def test_fail_and_release_decide_as_python_does(rig: Rig) -> None:
     assert states == {"queued", "retryable", "succeeded", "dead", "cancelled"}, "the cases miss a state"
 
 
-@pytest.mark.parametrize("losses", range(12))
+@each("losses", range(12))
 async def test_a_lease_that_ran_out_is_lost_as_python_decides(rig: Rig, database: str, losses: int) -> None:
     for on_lost, cancel in ((None, False), ("dead", False), (None, True)):
         job = await rig.running(on_lost=on_lost)

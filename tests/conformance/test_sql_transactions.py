@@ -11,6 +11,7 @@ import pytest
 
 from rowlock.store import open_store
 from rowlock.store.engine.store import StoreOptions
+from support.each import each
 from support.servers.postgres import PostgresServer
 from support.sql.worker import Sql
 
@@ -28,10 +29,11 @@ def enqueue(connection: Any, **options: Any) -> str:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [{"job_id": ONE}, {"key": "k"}, {"job_id": ONE, "key": "k"}], ids=str)
+@each("options", [{"job_id": ONE}, {"key": "k"}, {"job_id": ONE, "key": "k"}], ids=str)
 def test_a_savepoint_that_rolls_back_frees_what_was_taken_since(
     sql: Sql, database: str, options: dict[str, Any]
 ) -> None:
+    sql.empty()
     with psycopg.connect(database) as connection:
         with pytest.raises(ZeroDivisionError), connection.transaction():
             enqueue(connection, **options)
@@ -54,11 +56,12 @@ def test_an_id_is_given_back_in_a_savepoint_as_well(sql: Sql, database: str) -> 
     assert str(sql.job(ONE)["id"]) == ONE  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("commits", [True, False])
-@pytest.mark.parametrize("options", [{"job_id": ONE}, {"key": "k"}], ids=str)
+@each("commits", [True, False])
+@each("options", [{"job_id": ONE}, {"key": "k"}], ids=str)
 def test_a_twin_in_another_transaction_waits_and_makes_a_job_only_if_there_is_none(
     sql: Sql, database: str, options: dict[str, Any], commits: bool
 ) -> None:
+    sql.empty()
     answers: list[str] = []
 
     def second() -> None:

@@ -153,7 +153,7 @@ class Twins:
     def rows(self, rig: Rig) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {name: [] for name in COMPARED}
         for name, row in self.wait(rig.fetch(EVERYTHING)):
-            found[name].append(json.dumps(json.loads(row), sort_keys=True))
+            found[name].append(row)  # as PostgreSQL writes jsonb: one text for one value
         return {name: sorted(rows) for name, rows in found.items()}
 
     def reset(self) -> None:

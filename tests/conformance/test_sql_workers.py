@@ -11,6 +11,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from support.each import each
 from support.sql.worker import Sql, leases
 
 
@@ -236,8 +237,9 @@ def test_sql_cancel_answers_for_each_job_what_became_of_it(sql: Sql) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("published", ["unread", "read"])
+@each("published", ["unread", "read"])
 def test_cancel_ends_a_job_behind_redis_at_once_and_leaves_word_for_its_worker(sql: Sql, published: str) -> None:
+    sql.empty()
     job_id = sql.enqueue()
     sql.claim()
     sql.rows("UPDATE rowlock.jobs_live SET published = %s RETURNING 1", published)

@@ -1,10 +1,9 @@
 """What is counted in a row: losses since the last attempt that came back, and releases of one cause."""
 
-import pytest
-
 from rowlock.core.job import Claimed
 from rowlock.core.outcome import AttemptEnd, Failed, Lost, ReleaseCause, Released, TimedOut
 from rowlock.core.policy import PROBATION, Streaks, suspect
+from support.each import each
 from support.rigs.rig import Rig
 
 CAME_BACK: list[AttemptEnd] = [Failed("E", "no"), TimedOut(3), Released(20, "snoozed")]
@@ -24,8 +23,8 @@ async def again(rig: Rig) -> Claimed:
     return job
 
 
-@pytest.mark.parametrize("end", CAME_BACK, ids=lambda end: type(end).__name__)
-async def test_ten_losses_with_attempts_that_come_back_between_them_do_not_end_a_job(rig: Rig, end: AttemptEnd) -> None:
+@each("end", CAME_BACK, ids=lambda end: type(end).__name__, afresh=True)
+async def test_losses_with_attempts_that_come_back_between_them_do_not_end_a_job(rig: Rig, end: AttemptEnd) -> None:
     job = await rig.running(max_attempts=100)
     for _ in range(12):
         await rig.lose(job)
@@ -73,7 +72,7 @@ async def test_one_loss_makes_a_suspect_until_an_attempt_comes_back(rig: Rig) ->
     assert not suspect(await again(rig))
 
 
-@pytest.mark.parametrize("cause", ["stopped", "sigterm", "disconnect"])
+@each("cause", ["stopped", "sigterm", "disconnect"], afresh=True)
 async def test_an_attempt_that_was_stopped_has_not_come_back(rig: Rig, cause: ReleaseCause) -> None:
     """A suspect that waits in vain for its quarantine, or is stopped by a deploy, has shown nothing."""
     job = await rig.running()

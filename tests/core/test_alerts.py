@@ -13,6 +13,7 @@ from rowlock.core.errors import ConfigError
 from rowlock.health.alerts import Alert, decide
 from rowlock.health.conditions import MOST_SUBJECTS, Condition, see
 from rowlock.store.read.snapshot import ClosedSource, RunningJob, Snapshot, TroubledSchedule
+from support.each import each
 from support.rigs.snapshots import snapshot, worker
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,8 +46,8 @@ def test_every_kind_of_rule_has_usable_defaults() -> None:
     assert {rule.repeat for rule in rules} == {7200.0}
 
 
-@pytest.mark.parametrize(
-    ("rule", "said"),
+@each(
+    "rule, said",
     [
         ("{when: queue, above: 10}", "when must be one of running_seconds"),
         ("{above: 10}", "when must be one of"),
@@ -74,8 +75,8 @@ def test_a_wrong_rule_is_refused_with_its_name_and_line(rule: str, said: str) ->
     assert "\n" not in message
 
 
-@pytest.mark.parametrize(
-    ("lines", "said"),
+@each(
+    "lines, said",
     [
         ("rules: [1]", "must be a mapping of rules"),
         ("webhook_url: ftp://x", "must be an http or https URL"),
@@ -94,7 +95,7 @@ def test_a_wrong_setting_is_refused_and_no_secret_is_shown(lines: str, said: str
     assert "whsec_short" not in str(caught.value)
 
 
-def test_a_webhook_url_is_shown_in_no_error_and_no_repr() -> None:
+def test_no_error_and_no_repr_shows_the_webhook_url_or_its_secret() -> None:
     with pytest.raises(ConfigError) as caught:
         config("alerts: {webhook_url: 'ftp://hooks.example/T0PSECRET'}\n")
     assert "T0PSECRET" not in str(caught.value)
@@ -117,23 +118,32 @@ def subjects(when: str, facts: Snapshot, **settings: Any) -> dict[str, float]:
     return {subject: seen.value for subject, seen in see(rule, facts).items()}
 
 
-def test_each_rule_sees_what_is_beyond_its_limit_and_nothing_at_it() -> None:
-    jobs = tuple(RunningJob(f"job-{n}", f"q{n % 2}", "t", "w", seconds) for n, seconds in enumerate([900, 400, 300]))
-    assert subjects("running_seconds", snapshot(running=jobs)) == {"q0": 900, "q1": 400}
-    assert subjects("queued", snapshot(ready={"a": 11, "b": 10})) == {"a": 11}
-    assert subjects("oldest_seconds", snapshot(oldest={"a": 601, "b": 600})) == {"a": 601}
-    dead = snapshot(dead={600.0: {"t": 1, "u": 3}, 60.0: {"t": 1}})
-    assert subjects("dead", dead) == {"t": 1, "u": 3}
-    assert subjects("dead", dead, above=2) == {"u": 3}
-    assert subjects("dead", dead, within=60) == {"t": 1}
-    assert subjects("breaker_open", snapshot(sources=(broken("api:x", 5.0, "no\nroute"),))) == {"api:x": 5.0}
-    assert subjects(
-        "missed_ticks", snapshot(schedules=(TroubledSchedule("nightly", 61.0), TroubledSchedule("hourly", 60.0)))
-    ) == {"nightly": 61.0}
+DEAD = {600.0: {"t": 1, "u": 3}, 60.0: {"t": 1}}
+RUNNING = tuple(RunningJob(f"job-{n}", f"q{n % 2}", "t", "w", seconds) for n, seconds in enumerate([900, 400, 300]))
+TROUBLED = (TroubledSchedule("nightly", 61.0), TroubledSchedule("hourly", 60.0))
 
 
 def broken(name: str, seconds: float, error: str | None = None) -> ClosedSource:
     return ClosedSource(name, "broken", seconds, error)
+
+
+@each(
+    "when, facts, settings, seen",
+    [
+        ("running_seconds", {"running": RUNNING}, {}, {"q0": 900, "q1": 400}),
+        ("queued", {"ready": {"a": 11, "b": 10}}, {}, {"a": 11}),
+        ("oldest_seconds", {"oldest": {"a": 601, "b": 600}}, {}, {"a": 601}),
+        ("dead", {"dead": DEAD}, {}, {"t": 1, "u": 3}),
+        ("dead", {"dead": DEAD}, {"above": 2}, {"u": 3}),
+        ("dead", {"dead": DEAD}, {"within": 60}, {"t": 1}),
+        ("breaker_open", {"sources": (broken("api:x", 5.0, "no\nroute"),)}, {}, {"api:x": 5.0}),
+        ("missed_ticks", {"schedules": TROUBLED}, {}, {"nightly": 61.0}),
+    ],
+)
+def test_an_alert_rule_sees_what_is_beyond_its_limit_and_nothing_at_it(
+    when: str, facts: dict[str, Any], settings: dict[str, Any], seen: dict[str, float]
+) -> None:
+    assert subjects(when, snapshot(**facts), **settings) == seen
 
 
 def text_of(when: str, facts: Snapshot, **settings: Any) -> str:
@@ -141,36 +151,57 @@ def text_of(when: str, facts: Snapshot, **settings: Any) -> str:
     return "".join(seen.text for seen in see(rule, facts).values())
 
 
-@pytest.mark.parametrize(
-    ("number", "queued", "dead", "running"),
+@each(
+    "number, queued, dead, running",
     [
         (0, "", "", ""),
         (1, "1 job is ready in queue 'q'", "1 job of task 't' became dead", "1 job of queue 'q' has been running for"),
         (2, "2 jobs are ready in queue 'q'", "2 jobs of task 't' became dead", "2 jobs of queue 'q' have been running"),
     ],
 )
-def test_counted_texts_are_sentences(number: int, queued: str, dead: str, running: str) -> None:
+def test_the_text_of_an_alert_about_one_or_more_jobs_is_a_sentence(
+    number: int, queued: str, dead: str, running: str
+) -> None:
     assert text_of("queued", snapshot(ready={"q": number}), above=0).startswith(queued)
     assert text_of("dead", snapshot(dead={600.0: {"t": number}})).startswith(dead)
     jobs = tuple(RunningJob(f"job-{n}", "q", "t", "w", 900.0) for n in range(number))
     assert text_of("running_seconds", snapshot(running=jobs)).startswith(running)
 
 
-def test_more_workers_are_not_the_answer_to_a_paused_queue_or_an_open_breaker() -> None:
-    many = {"q": 11}
-    assert text_of("queued", snapshot(ready=many)).endswith("; more workers are needed")
-    paused = text_of("queued", snapshot(many, paused=["q"]))
-    assert paused.endswith("the queue is paused; to go on: rowlock queues resume q")
-    held = text_of("queued", snapshot(ready=many, held={"q": ("api:x",)}))
-    assert held.endswith("wait for a source that is paused or failing (api:x), and more workers would not start these")
-    six = tuple(f"api:{n}" for n in range(6))
-    assert "sources that are paused or failing (api:0, api:1, api:2, api:3, api:4 and 1 more)" in text_of(
-        "queued", snapshot(ready=many, held={"q": six})
-    )
-    elsewhere = text_of("queued", snapshot(many, held={"other": ("api:x",)}, sources=(broken("api:x", 5.0),)))
-    assert elsewhere.endswith("; more workers are needed")
-    waited = snapshot(oldest={"q": 9999.0}, paused=["q"])
-    assert text_of("oldest_seconds", waited).endswith("; the queue is paused; to go on: rowlock queues resume q")
+MANY = {"q": 11}
+SIX = tuple(f"api:{n}" for n in range(6))
+RESUME = "the queue is paused; to go on: rowlock queues resume q"
+
+
+@each(
+    "when, facts, advice",
+    [
+        ("queued", snapshot(ready=MANY), "; more workers are needed"),
+        ("queued", snapshot(MANY, paused=["q"]), RESUME),
+        ("oldest_seconds", snapshot(oldest={"q": 9999.0}, paused=["q"]), f"; {RESUME}"),
+        (
+            "queued",
+            snapshot(ready=MANY, held={"q": ("api:x",)}),
+            "wait for a source that is paused or failing (api:x), and more workers would not start these",
+        ),
+        (
+            "queued",
+            snapshot(ready=MANY, held={"q": SIX}),
+            "wait for sources that are paused or failing (api:0, api:1, api:2, api:3, api:4 and 1 more), and more"
+            " workers would not start these",
+        ),
+        (
+            "queued",
+            snapshot(MANY, held={"other": ("api:x",)}, sources=(broken("api:x", 5.0),)),
+            "; more workers are needed",
+        ),
+    ],
+    ids=["busy", "paused", "old and paused", "one closed source", "six closed sources", "closed source elsewhere"],
+)
+def test_more_workers_are_advised_unless_the_queue_is_paused_or_its_sources_are_closed(
+    when: str, facts: Snapshot, advice: str
+) -> None:
+    assert text_of(when, facts).endswith(advice)
 
 
 def test_a_rule_with_names_sees_these_alone() -> None:
@@ -219,7 +250,7 @@ def test_an_alert_fires_once_its_condition_has_held_for_long_enough() -> None:
     assert play(AlertRule("mine", "queued"), [(0, True), (5, True)])[0] == [(0, "firing")]
 
 
-def test_a_condition_that_comes_and_goes_before_its_time_is_not_told() -> None:
+def test_a_condition_that_ends_before_its_hold_time_sends_no_alert() -> None:
     told, alert = play(RULE, [(0, True), (50, True), (55, False), (61, True), (120, True)])
     assert told == []
     assert alert is not None

@@ -6,17 +6,16 @@ import reprlib
 import textwrap
 from urllib.parse import quote, quote_plus, urlencode
 
-import pytest
-
 from rowlock.core.argument_values import ArgumentValues
 from rowlock.core.error_text import scrub
+from support.each import each
 
 NAME = 'Ana O\'Brien\n"Müller" / Söhne'
 LONG = "9f31-secret-" + "abcdefgh12345678" * 40
 PIECES = ("brien", "müller", "m\\xfc", "m%c3", "söhne", "s\\xf6", "9f31", "secret", "12345678")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         f"no {NAME}",
@@ -47,8 +46,8 @@ def test_a_value_is_removed_however_the_message_quotes_it(text: str) -> None:
     assert not [piece for piece in PIECES if piece in left.lower()], left
 
 
-@pytest.mark.parametrize(
-    ("args", "text", "left"),
+@each(
+    "args, text, left",
     [
         ({"n": 7}, "7 of 17 rows", "… of 17 rows"),
         ({"n": 12345678}, "account 12,345,678 or 12345678", "account … or …"),
@@ -67,8 +66,8 @@ def test_numbers_short_values_and_inner_keys_are_removed_and_other_words_stay(
     assert ArgumentValues(json.dumps(args)).hide(text) == left
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@each(
+    "value, text",
     [
         ("password", "password=hunter2 was refused"),
         ("the authorization", "the Authorization: Token hunter2 xyz"),

@@ -21,7 +21,7 @@ def test_five_failures_in_a_row_open_it_for_five_minutes() -> None:
     assert (five.opened, five.streak, five.paused_for) == (True, 5, 300.0)
 
 
-def test_a_success_in_between_starts_the_count_anew_and_what_is_nobodys_fault_does_not_count() -> None:
+def test_only_failures_without_a_success_in_between_open_the_breaker() -> None:
     assert not all_after(Health(), *[FAILURE] * 4, SUCCESS, *[FAILURE] * 4).opened
     assert not all_after(Health(), *[FAILURE] * 4, *[NOTHING] * 9).opened
 
@@ -45,7 +45,7 @@ def test_a_successful_probe_closes_the_breaker_and_a_failed_one_opens_it_for_lon
     assert all_after(closed, *[FAILURE] * 5).paused_for == 300.0, "a success ends the growth too"
 
 
-def test_the_source_is_left_alone_for_as_long_as_it_asks_but_never_for_less_than_before() -> None:
+def test_a_retry_after_lengthens_the_pause_of_a_source_and_never_shortens_it() -> None:
     asked = after(Health(), FAILURE._replace(retry_after=60.0))
     assert (asked.paused_for, asked.opened) == (60.0, False)
     assert after(asked, FAILURE._replace(retry_after=5.0)).paused_for == 60.0

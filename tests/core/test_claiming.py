@@ -10,6 +10,7 @@ import pytest
 from rowlock.core.claiming.actions import Claim, Fill, Look, Peek, Promote, SetIdle, Sleep
 from rowlock.core.claiming.plan import FULL_SECONDS, PREFETCH_SECONDS, PROMOTE_SECONDS, Plan
 from rowlock.core.claiming.ranges import FRONT_SECONDS, NO_ID
+from support.each import each
 from support.rigs.claiming import BATCH, POLL_SECONDS, WALL, Worker, new_plan, quick_worker
 
 # --- how many are claimed
@@ -60,7 +61,7 @@ def test_a_worker_with_short_attempts_claims_ahead_what_it_finished_in_the_last_
     worker.slots = Fill(free=0, waiting=0, unsettled=0)
     action = worker.do()
     assert isinstance(action, Claim)
-    assert action.n == worker.plan.prefetch == 40
+    assert action.n == 40
 
 
 def test_a_worker_with_long_attempts_claims_for_free_slots_only() -> None:
@@ -70,7 +71,7 @@ def test_a_worker_with_long_attempts_claims_for_free_slots_only() -> None:
     worker.slots = Fill(free=3, waiting=0, unsettled=0)
     action = worker.do()
     assert isinstance(action, Claim)
-    assert (action.n, worker.plan.prefetch) == (3, 0)
+    assert action.n == 3
 
 
 def test_a_new_worker_claims_nothing_ahead_before_it_knows_how_long_attempts_take() -> None:
@@ -83,19 +84,21 @@ def test_a_new_worker_claims_nothing_ahead_before_it_knows_how_long_attempts_tak
 
 def test_attempts_that_returned_longer_ago_are_not_counted() -> None:
     worker = quick_worker(returns=40)
-    worker.do()
-    worker.now += PREFETCH_SECONDS * 1.01
-    worker.plan.next(worker.slots, worker.now)
-    worker.now += PREFETCH_SECONDS * 1.01
-    worker.plan.next(worker.slots, worker.now)
-    assert worker.plan.prefetch == 0
+    worker.slots = Fill(free=0, waiting=0, unsettled=0)
+    assert isinstance(worker.do(), Claim), "ahead of its slots"
+    for _ in range(2):
+        worker.now += PREFETCH_SECONDS * 1.01
+        action = worker.do()
+    assert not isinstance(action, Claim)
 
 
 def test_returns_since_a_decision_long_ago_count_by_their_rate() -> None:
     worker = quick_worker(returns=100)
+    worker.slots = Fill(free=0, waiting=0, unsettled=0)
     worker.now += PREFETCH_SECONDS * 10 - PREFETCH_SECONDS / 2
-    worker.plan.next(worker.slots, worker.now)
-    assert worker.plan.prefetch == 10, "100 in a second are 10 in 100 ms"
+    action = worker.do()
+    assert isinstance(action, Claim)
+    assert action.n == 10, "100 in a second are 10 in 100 ms"
 
 
 def test_no_claim_while_more_than_half_of_the_prefetch_still_waits() -> None:
@@ -108,7 +111,7 @@ def test_no_claim_while_more_than_half_of_the_prefetch_still_waits() -> None:
     assert action.n == 20
 
 
-@pytest.mark.parametrize(("waiting", "claims"), [(20, True), (21, False)])
+@each("waiting, claims", [(20, True), (21, False)])
 def test_a_returned_attempt_asks_for_a_claim_when_at_most_half_of_the_prefetch_waits(
     waiting: int, claims: bool
 ) -> None:
@@ -148,12 +151,10 @@ def test_without_a_free_slot_no_process_task_is_claimed() -> None:
 def test_claiming_ahead_ends_when_process_tasks_were_not_asked_for_during_100_ms() -> None:
     worker = quick_worker(in_process=["render"], returns=40)
     worker.slots = Fill(free=0, waiting=0, unsettled=0)
-    worker.do()
-    assert worker.plan.prefetch > 0
+    assert isinstance(worker.do(), Claim), "ahead of its slots"
     worker.fast_returns(40)
     worker.now += PREFETCH_SECONDS * 0.6  # process tasks were last asked for 110 ms ago
-    worker.do()
-    assert worker.plan.prefetch == 0, "else fast tasks would fill every slot that becomes free"
+    assert not isinstance(worker.do(), Claim), "else fast tasks would fill every slot that becomes free"
 
 
 def test_a_worker_that_passed_process_tasks_over_claims_when_an_attempt_returns_although_it_found_nothing() -> None:
@@ -166,8 +167,12 @@ def test_a_worker_that_passed_process_tasks_over_claims_when_an_attempt_returns_
     worker.now += PREFETCH_SECONDS / 2
     worker.plan.woken(worker.now)
     worker.until_sleep()
-    assert worker.claims[-1].tasks == "prefetchable"
-    assert (worker.plan.drained, worker.plan.settled()) == (False, True), "a free slot may go to a process task"
+    assert {lane.task for lane in worker.claims[-1].ranges} == {"fast"}
+    assert worker.plan.settled(), "a free slot may go to a process task"
+    worker.slots = Fill(free=1, waiting=0, unsettled=0)
+    action = worker.do()
+    assert isinstance(action, Claim)
+    assert "render" in {lane.task for lane in action.ranges}
 
 
 def test_jobs_that_wait_for_a_slot_leave_no_room_for_process_tasks() -> None:
@@ -199,7 +204,7 @@ def test_after_the_announcement_the_worker_polls_again_at_once_and_after_50_and_
         assert worker.now == pytest.approx(at)
 
 
-@pytest.mark.parametrize(("jitter", "seconds"), [(0.0, POLL_SECONDS * 0.9), (1.0, POLL_SECONDS)])
+@each("jitter, seconds", [(0.0, POLL_SECONDS * 0.9), (1.0, POLL_SECONDS)])
 def test_an_idle_worker_sleeps_for_the_poll_interval_less_up_to_a_tenth(jitter: float, seconds: float) -> None:
     worker = Worker(new_plan(jitter=lambda: jitter))
     worker.until_drained()
@@ -249,7 +254,6 @@ def test_a_wake_up_ends_the_sleep_with_a_claim() -> None:
     worker.now += 1.0
     woken = worker.now
     worker.plan.woken(woken)
-    assert not worker.plan.drained
     worker.until(Claim)
     assert worker.now == woken
 
@@ -257,7 +261,6 @@ def test_a_wake_up_ends_the_sleep_with_a_claim() -> None:
 def test_an_attempt_that_returns_makes_a_drained_worker_claim_only_after_a_wake_up() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
-    assert worker.plan.drained
     assert (worker.plan.returned(0.001, 0), worker.plan.settled()) == (False, False)
     worker.plan.woken(worker.now)
     assert (worker.plan.returned(0.001, 0), worker.plan.settled()) == (True, True)
@@ -269,7 +272,7 @@ def test_a_worker_that_nobody_wakes_up_claims_after_each_attempt() -> None:
     assert (worker.plan.returned(0.001, 0), worker.plan.settled()) == (True, True)
 
 
-@pytest.mark.parametrize("told", [Plan.settled, lambda plan: plan.returned(0.001, 0)], ids=["settled", "returned"])
+@each("told", [Plan.settled, lambda plan: plan.returned(0.001, 0)], ids=["settled", "returned"])
 def test_a_worker_between_its_polls_claims_as_soon_as_an_attempt_has_ended(told: Callable[[Plan], bool]) -> None:
     worker = Worker(new_plan())
     while worker.do() != SetIdle(True):
@@ -353,7 +356,7 @@ def test_an_idle_worker_without_delayed_jobs_promotes_one_that_a_poll_shows_to_b
     assert worker.now == pytest.approx(before + POLL_SECONDS)
 
 
-def test_an_idle_worker_promotes_a_job_in_time_of_which_only_a_poll_told_it() -> None:
+def test_an_idle_worker_promotes_a_delayed_job_on_time_that_only_a_poll_has_shown() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
     before, worker.due = worker.now, 1.7
@@ -375,7 +378,7 @@ def test_a_job_that_an_idle_worker_claimed_may_be_due_again_soon() -> None:
 # --- a full worker
 
 
-def test_a_worker_without_room_for_a_second_no_longer_asks_to_be_woken() -> None:
+def test_a_worker_that_is_full_for_a_second_no_longer_asks_to_be_woken() -> None:
     worker = Worker(new_plan())
     worker.until_drained()
     worker.slots = Fill(free=0, waiting=0, unsettled=0)
@@ -386,7 +389,6 @@ def test_a_worker_without_room_for_a_second_no_longer_asks_to_be_woken() -> None
             assert action.until - worker.now <= PROMOTE_SECONDS + 1e-6
             worker.now = action.until
     assert FULL_SECONDS < worker.now - began <= FULL_SECONDS + 2 * PROMOTE_SECONDS
-    assert not worker.plan.idle
 
 
 def test_a_worker_that_is_full_again_and_again_for_less_than_a_second_stays_announced() -> None:

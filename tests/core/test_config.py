@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from rowlock.core.config import WorkerSettings, change_worker
 from rowlock.core.errors import ConfigError
+from support.each import each
 from support.rigs.config import load, mistake
 
 S2_FILE = """\
@@ -106,7 +107,7 @@ def test_a_file_with_only_a_worker_block_is_enough() -> None:
     assert (worker.pool_size, worker.claim_batch_size, worker.lease_seconds) == (5, 10, 60)
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "worker:\n", "worker: {}\n"])
+@each("text", ["", "# nothing\n", "worker:\n", "worker: {}\n"])
 def test_an_empty_file_or_section_means_defaults(text: str) -> None:
     assert load(text) == load()
 
@@ -119,7 +120,7 @@ def test_flags_win_over_environment_over_file_over_defaults() -> None:
     assert worker.poll_interval_seconds == 5
 
 
-def test_a_flag_that_is_none_was_not_given() -> None:
+def test_a_flag_with_the_value_none_counts_as_not_given() -> None:
     assert load("database: sqlite:///a.db", database=None).database == "sqlite:///a.db"
 
 
@@ -145,13 +146,13 @@ def test_every_key_has_a_variable() -> None:
     assert settings.retention.dead_days == 0.5
 
 
-@pytest.mark.parametrize("value", ['["a", "b"]', "a,b", " a , b "])
+@each("value", ['["a", "b"]', "a,b", " a , b "])
 def test_lists_in_variables_are_json_or_have_commas(value: str) -> None:
     assert load(env={"ROWLOCK_WORKER__QUEUES": value}).worker.queues == ("a", "b")
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
+@each(
+    "value, seconds",
     [(30, 30), (0.5, 0.5), ("30", 30), ("30s", 30), ("5m", 300), ("2h", 7200), ("250ms", 0.25), ("1.5 m", 90)],
 )
 def test_durations_are_numbers_or_have_a_unit(value: object, seconds: float) -> None:
@@ -227,8 +228,8 @@ def test_a_workers_settings_can_be_changed_by_arguments() -> None:
     assert base.queues == ("default",)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@each(
+    "changes, message",
     [
         ({"pool_size": 0}, "worker.pool_size = 0 (argument): must be greater than or equal to 1"),
         ({"pool": 1}, "worker.pool = 1 (argument): no such setting; did you mean worker.pool_size?"),
@@ -238,13 +239,13 @@ def test_a_workers_settings_can_be_changed_by_arguments() -> None:
         ),
     ],
 )
-def test_wrong_arguments_are_mistakes_too(changes: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_of_a_call_are_refused_like_wrong_settings(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as failure:
         change_worker(WorkerSettings(), changes)
     assert str(failure.value) == message
 
 
-def test_importing_it_brings_pydantic_and_no_yaml() -> None:
+def test_importing_the_settings_imports_pydantic_and_no_yaml() -> None:
     code = "import sys, rowlock.core.config as c; c.load_settings(env={}, flags={}); print(*sys.modules)"
     # Past the package's own imports, which are another file's concern.
     stub = "import sys, types; sys.modules['rowlock'] = types.ModuleType('rowlock'); import importlib.util as u;"

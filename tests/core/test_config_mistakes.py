@@ -1,15 +1,14 @@
 """Settings with mistakes: each is refused with the key, the value, the place and what was probably meant."""
 
-import pytest
-
 from rowlock.core.config.load import Given
+from support.each import each
 from support.rigs.config import load, mistake
 
 # --- mistakes
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "reason"),
+@each(
+    "key, value, reason",
     [
         ("pool_size", 0, "greater than or equal to 1"),
         ("pool_size", 10_001, "less than or equal to 10000"),
@@ -39,8 +38,8 @@ def test_a_wrong_value_names_key_value_and_line(key: str, value: object, reason:
     assert reason in message
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "reason"),
+@each(
+    "key, value, reason",
     [
         ("database", "mysql://localhost/a", "sqlite:/// or postgresql://"),
         ("database", "postgresql+asyncpg://localhost/a", "sqlite:/// or postgresql://"),
@@ -70,7 +69,7 @@ def test_a_wrong_variable_is_named() -> None:
     assert message.startswith("worker.pool_size = '0' (environment variable ROWLOCK_WORKER__POOL_SIZE): ")
 
 
-@pytest.mark.parametrize("value", ["", "  "])
+@each("value", ["", "  "])
 def test_an_empty_variable_is_not_taken_for_the_default(value: str) -> None:
     message = mistake(env={"ROWLOCK_DATABASE_URL": value})
     assert message.startswith(f"database = {value!r} (environment variable ROWLOCK_DATABASE_URL): is empty")
@@ -93,8 +92,8 @@ def test_two_beats_must_fit_into_a_lease() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("file", "start", "meant"),
+@each(
+    "file, start, meant",
     [
         ("worker:\n  pool_sise: 5\n", "worker.pool_sise = 5 (rowlock.yaml:2)", "worker.pool_size"),
         ("pool_size: 5\n", "pool_size = 5 (rowlock.yaml:1)", "worker.pool_size"),
@@ -107,12 +106,12 @@ def test_an_unknown_key_gets_the_nearest_known_one(file: str, start: str, meant:
     assert mistake(file) == f"{start}: no such setting; did you mean {meant}?"
 
 
-@pytest.mark.parametrize("zone", ["Nope/Zone", "../etc/passwd", "''"])
+@each("zone", ["Nope/Zone", "../etc/passwd", "''"])
 def test_a_zone_that_does_not_exist_is_refused(zone: str) -> None:
     assert "must be a time zone such as UTC" in mistake(f"api: {{zone: {zone}}}")
 
 
-def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
+def test_an_unknown_key_without_a_near_one_gets_the_list_of_known_keys() -> None:
     assert mistake("worker: {zzz: 1}").endswith("metrics_host")
     first = "there are database, pooler, direct_url, app, sources, schedules, worker, transactions, retention"
     there_are = f"{first}, api, results, redis, sentry, traces, alerts"
@@ -120,8 +119,8 @@ def test_a_key_like_no_other_gets_the_keys_that_there_are() -> None:
     assert mistake(env={"ROWLOCK_ZZZ": "1"}).endswith(there_are)
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
+@each(
+    "name, meant",
     [
         ("ROWLOCK_DATABASE", "ROWLOCK_DATABASE_URL"),
         ("ROWLOCK_WORKER__POOL_SISE", "ROWLOCK_WORKER__POOL_SIZE"),
@@ -133,7 +132,7 @@ def test_an_unknown_variable_is_a_mistake(name: str, meant: str) -> None:
     assert mistake(env={name: "5"}) == f"{name} = '5' (environment): no such variable; did you mean {meant}?"
 
 
-def test_environment_variables_that_are_no_settings_are_ignored() -> None:
+def test_environment_variables_that_are_not_settings_are_ignored() -> None:
     service = {
         "ROWLOCK_SERVICE_HOST": "10.0.0.7",
         "ROWLOCK_SERVICE_PORT": "8321",
@@ -168,27 +167,27 @@ def test_broken_yaml_is_shown_with_line_and_column() -> None:
     assert "single document" in mistake("worker:\n---\nworker:\n")
 
 
-def test_yaml_makes_no_objects() -> None:
+def test_yaml_tags_for_python_objects_are_refused() -> None:
     assert "not valid YAML" in mistake("app: !!python/object/apply:os.getcwd []\n")
 
 
-@pytest.mark.parametrize("text", ["- worker\n", "worker\n", "5\n"])
-def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
+@each("text", ["- worker\n", "worker\n", "5\n"])
+def test_a_file_that_is_not_a_mapping_is_refused(text: str) -> None:
     assert mistake(text).startswith("rowlock.yaml: must be a mapping")
 
 
-@pytest.mark.parametrize("value", ["5", "[pool_size]", "yes"])
-def test_a_section_that_is_no_mapping_is_refused(value: str) -> None:
+@each("value", ["5", "[pool_size]", "yes"])
+def test_a_section_that_is_not_a_mapping_is_refused(value: str) -> None:
     assert mistake(f"worker: {value}\n").startswith("worker = ")
     assert "(rowlock.yaml:1): must be a mapping with keys such as pool_size" in mistake(f"worker: {value}\n")
 
 
-def test_a_key_that_stands_twice_is_refused() -> None:
+def test_a_key_that_is_given_twice_is_refused() -> None:
     file = "worker:\n  pool_size: 1\n  pool_size: 2\n"
     assert mistake(file) == "worker.pool_size (rowlock.yaml:3): is already on line 2"
 
 
-def test_a_schedule_or_source_that_stands_twice_is_refused() -> None:
+def test_a_schedule_or_source_that_is_given_twice_is_refused() -> None:
     entry = "{task: report, every: 1h}"
     file = f"schedules:\n  nightly: {entry}\n  other: {entry}\n  nightly: {entry}\n"
     assert mistake(file) == "schedules.nightly (rowlock.yaml:4): is already on line 2"

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, pairwise
 from zoneinfo import ZoneInfo
 
-import pytest
 from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rowlock.core.schedules.rule import Rule, parse_rule
+from support.each import each
 
 MOST = 100_000
 
@@ -121,7 +121,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("zone", "text", "after", "until", "expected"), TABLE)
+@each("zone, text, after, until, expected", TABLE)
 def test_rules_fire_as_expected_at_the_clock_changes_of_two_years_in_six_zones(
     zone: str, text: str, after: str, until: str, expected: list[str]
 ) -> None:
@@ -157,14 +157,14 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize(("zone", "text", "after", "until", "expected"), ODD)
+@each("zone, text, after, until, expected", ODD)
 def test_changes_at_odd_times_and_by_odd_amounts(
     zone: str, text: str, after: str, until: str, expected: list[str]
 ) -> None:
     assert fired(parse_rule(text, zone), after, until) == expected
 
 
-@pytest.mark.parametrize("minute", [0, 15, 29, 30, 31, 59])
+@each("minute", [0, 15, 29, 30, 31, 59])
 def test_within_the_second_pass_the_next_tick_is_not_one_of_the_first(minute: int) -> None:
     after = moment("2026-10-25 01:00") + timedelta(minutes=minute)  # in Berlin for the second time past two
     assert parse_rule("30 2 * * *", BERLIN).next(after) == moment("2026-10-26 01:30")
@@ -288,7 +288,7 @@ CUTS = st.lists(st.integers(0, 1000), max_size=5)
 
 
 @given(RULES, PLACES, SHIFTS, st.integers(0, 60), CUTS, st.integers(0, 30))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=50)
 def test_no_tick_is_lost_and_none_doubles(
     text: str, zone: str, shift: int, hours: int, cuts: list[int], most: int
 ) -> None:
@@ -314,7 +314,7 @@ def test_no_tick_is_lost_among_seconds(
     CUTS,
     st.integers(0, 30),
 )
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_no_tick_is_lost_at_any_time(
     text: str, zone: str, after: datetime, days: int, cuts: list[int], most: int
 ) -> None:

@@ -1,8 +1,7 @@
 """Durations, as they are told to people."""
 
-import pytest
-
 from rowlock.core.times import spell
+from support.each import each
 
 TOLD = {
     -3: "0 s",
@@ -22,6 +21,6 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize(("seconds", "text"), TOLD.items())
-def test_a_duration_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
+@each("seconds, text", TOLD.items())
+def test_a_duration_is_written_in_its_two_largest_units(seconds: float, text: str) -> None:
     assert spell(seconds) == text

@@ -6,11 +6,12 @@ import pytest
 
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.times import FIRST_MOMENT, LAST_MOMENT, parse_moment, parse_moment_or_ago
+from support.each import each
 
 NINE = datetime(2026, 3, 1, 9, tzinfo=timezone(timedelta(hours=1)))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["2026-03-01T09:00:00+01:00", " 2026-03-01 09:00+01:00 ", "2026-03-01T09:00:00 01:00", "2026-03-01T08:00Z"],
 )
@@ -29,8 +30,8 @@ def test_a_moment_beyond_all_jobs_is_moved_to_the_edge() -> None:
     assert parse_moment_or_ago("9999-12-31T23:59-12:00") == LAST_MOMENT
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
+@each(
+    "text, problem",
     [
         ("yesterday", "'yesterday': expected a time ago such as 2h"),
         ("", "expected a time ago"),

@@ -1,8 +1,11 @@
 """`decide` by the contract's numbers: tries, backoff, jitter, losses, poison, cancelling."""
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from rowlock.core.errors import InvalidArguments, NotAllowed
 from rowlock.core.outcome import AttemptEnd, Cancelled, Failed, Lost, Released, Succeeded, TimedOut
 from rowlock.core.policy import DEFAULT_BACKOFF, Backoff, Transition, decide, exponential, fixed, tries_used
 from rowlock.core.states import FINAL, TRANSITIONS, Outcome, State, allowed
+from support.each import each
 
 DRAWS = [0.0, 0.25, 0.5, 0.999999]
 
@@ -42,13 +46,13 @@ def fails(job: Job, draw: float = 0.5, **how: float | bool | None) -> tuple[Stat
 # Tries
 
 
-@pytest.mark.parametrize("end", [Failed("E", "no"), TimedOut(3)])
+@each("end", [Failed("E", "no"), TimedOut(3)])
 def test_a_job_is_tried_max_attempts_times(end: AttemptEnd) -> None:
     states = [decide(Job(attempt=n, max_attempts=3), end, 0.5).state for n in (1, 2, 3, 4)]
     assert states == [State.RETRYABLE, State.RETRYABLE, State.DEAD, State.DEAD]
 
 
-def test_releases_and_losses_are_no_tries() -> None:
+def test_releases_and_losses_do_not_count_as_tries() -> None:
     job = Job(attempt=9, max_attempts=3, releases=4, losses=3)
     assert tries_used(job) == 2
     assert fails(job)[0] is State.RETRYABLE
@@ -79,7 +83,7 @@ def test_the_default_is_exponential_from_10_seconds_to_a_day() -> None:
     assert top == [10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960, 81920, 86400]
 
 
-@pytest.mark.parametrize("tries", range(1, 30))
+@each("tries", range(1, 30))
 def test_exponential_jitter_covers_the_upper_half(tries: int) -> None:
     full = min(86_400, 10 * 2 ** (tries - 1))
     assert exponential().delay(tries, 0.0) == full / 2
@@ -87,15 +91,15 @@ def test_exponential_jitter_covers_the_upper_half(tries: int) -> None:
     assert exponential().delay(tries, 0.999999) > full * 0.99
 
 
-@pytest.mark.parametrize("tries", [21, 60, 1000, 10**9])
+@each("tries", [21, 60, 1000, 10**9])
 def test_a_high_attempt_does_not_overflow(tries: int) -> None:
     assert exponential().delay(tries, 0.999999) <= 86_400
     assert exponential(base=1e-3, factor=100).delay(tries, 0.5) <= 86_400
     assert fails(Job(attempt=tries, max_attempts=tries + 1))[1] <= 86_400
 
 
-@pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize("tries", [1, 2, 60])
+@each("draw", DRAWS)
+@each("tries", [1, 2, 60])
 def test_a_fixed_delay_is_never_shorter_than_it_says(tries: int, draw: float) -> None:
     assert 300 <= fixed(minutes=5).delay(tries, draw) <= 360
 
@@ -113,27 +117,28 @@ def test_delays_can_be_said_in_several_ways() -> None:
     assert exponential(base=timedelta(seconds=1), cap=timedelta(minutes=1)) == exponential(1, 60)
 
 
-@pytest.mark.parametrize(
-    "wrong",
+@each(
+    "kind, given",
     [
-        lambda: fixed(),
-        lambda: fixed(minutes=-1),
-        lambda: fixed(float("nan")),
-        lambda: fixed(float("inf")),
-        lambda: exponential(base=0),
-        lambda: exponential(cap=-1),
-        lambda: exponential(factor=0.5),
-        lambda: exponential(factor=101),
-        lambda: exponential(base=float("nan")),
-        lambda: exponential(factor=float("nan")),
+        (fixed, {}),
+        (fixed, {"minutes": -1}),
+        (fixed, {"seconds": math.nan}),
+        (fixed, {"seconds": math.inf}),
+        (exponential, {"base": 0}),
+        (exponential, {"cap": -1}),
+        (exponential, {"factor": 0.5}),
+        (exponential, {"factor": 101}),
+        (exponential, {"base": math.nan}),
+        (exponential, {"factor": math.nan}),
     ],
+    ids=lambda given: getattr(given, "__name__", given),
 )
-def test_a_delay_that_is_none_is_refused(wrong) -> None:  # type: ignore[no-untyped-def]
+def test_a_backoff_of_impossible_delays_is_refused(kind: Callable[..., Backoff], given: dict[str, float]) -> None:
     with pytest.raises(InvalidArguments):
-        wrong()
+        kind(**given)
 
 
-@pytest.mark.parametrize("backoff", [fixed(minutes=5), exponential(3, 70, 1.5), DEFAULT_BACKOFF])
+@each("backoff", [fixed(minutes=5), exponential(3, 70, 1.5), DEFAULT_BACKOFF])
 def test_a_backoff_survives_its_row(backoff: Backoff) -> None:
     assert Backoff.from_json(backoff.to_json()) == backoff
     assert isinstance(json.loads(backoff.to_json()), dict)
@@ -156,19 +161,19 @@ def test_whatever_is_stored_as_a_backoff_its_delays_can_be_stored(stored: str, t
         assert 0 <= Backoff.from_json(stored).delay(tries, draw) <= 1.2 * 3_200_000_000
 
 
-@pytest.mark.parametrize(
-    "wrong",
+@each(
+    "stored",
     [
-        lambda: Backoff("linear", 1, 1),
-        lambda: Backoff("fixed", 1e300, 1),
-        lambda: Backoff("exponential", 1, float("nan")),
-        lambda: Backoff("exponential", 1, 1, 1e200),
-        lambda: Backoff("exponential", 1, 1, True),
+        ("linear", 1, 1),
+        ("fixed", 1e300, 1),
+        ("exponential", 1, math.nan),
+        ("exponential", 1, 1, 1e200),
+        ("exponential", 1, 1, True),
     ],
 )
-def test_a_backoff_that_cannot_be_computed_cannot_be_made(wrong) -> None:  # type: ignore[no-untyped-def]
+def test_a_backoff_that_cannot_be_computed_cannot_be_made(stored: tuple[Any, ...]) -> None:
     with pytest.raises(InvalidArguments):
-        wrong()
+        Backoff(*stored)
 
 
 def test_the_rows_own_backoff_decides() -> None:
@@ -176,11 +181,18 @@ def test_the_rows_own_backoff_decides() -> None:
     assert fails(Job(), draw=0.0) == (State.RETRYABLE, 5)
 
 
-@pytest.mark.parametrize("draw", DRAWS)
+@each("draw", DRAWS)
 def test_a_delay_the_handler_asks_for_is_never_cut_short(draw: float) -> None:
     state, delay = fails(Job(backoff=fixed(hours=1).to_json()), draw, after=100.0)
     assert state is State.RETRYABLE
     assert 100 <= delay <= 120
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_the_next_try_waits_for_the_backoff_and_for_the_time_that_the_source_asked_for(draw: float) -> None:
+    short, long = fixed(minutes=1).to_json(), fixed(hours=1).to_json()
+    assert 600 <= fails(Job(backoff=short), draw, retry_after=600.0)[1] <= 720
+    assert 3600 <= fails(Job(backoff=long), draw, retry_after=600.0)[1] <= 4320
 
 
 def test_a_handler_may_ask_for_the_next_try_at_once() -> None:
@@ -203,7 +215,7 @@ def test_a_success_keeps_its_result() -> None:
     assert transition.error_code is None
 
 
-def test_a_timeout_says_how_long_it_was() -> None:
+def test_the_error_of_a_timeout_names_its_seconds() -> None:
     transition = decide(Job(), TimedOut(30), 0.5)
     assert (transition.outcome, transition.error_code) == (Outcome.TIMED_OUT, "TIMEOUT")
     assert "30 s" in (transition.error_message or "")
@@ -233,7 +245,7 @@ def test_a_loss_is_retried_whatever_tries_are_left() -> None:
     assert "w-1" in (transition.error_message or "")
 
 
-@pytest.mark.parametrize(("losses", "top"), [(0, 1), (1, 2), (5, 32), (6, 64), (8, 64)])
+@each("losses, top", [(0, 1), (1, 2), (5, 32), (6, 64), (8, 64)])
 def test_the_delay_after_a_loss_doubles_up_to_64_seconds(losses: int, top: float) -> None:
     assert decide(Job(losses_in_row=losses), Lost(), 0.0).delay == 0
     assert decide(Job(losses_in_row=losses), Lost(), 0.5).delay == top / 2
@@ -266,8 +278,8 @@ def test_a_task_that_must_not_run_twice_is_dead_at_its_first_loss() -> None:
     assert decide(Job(on_lost="dead"), Lost(convicted=True), 0.5).state is State.DEAD
 
 
-@pytest.mark.parametrize("job", [Job(), Job(on_lost="dead"), Job(losses_in_row=9), Job(losses=2, convictions=1)])
-@pytest.mark.parametrize("convicted", [False, True])
+@each("job", [Job(), Job(on_lost="dead"), Job(losses_in_row=9), Job(losses=2, convictions=1)])
+@each("convicted", [False, True])
 def test_a_lost_job_to_be_cancelled_is_cancelled_and_never_retried(job: Job, convicted: bool) -> None:
     transition = decide(replace(job, cancel_requested=True), Lost(convicted=convicted), 0.5)
     assert (transition.state, transition.error_code) == (State.CANCELLED, "CANCELLED")
@@ -324,8 +336,8 @@ def test_every_decision_is_an_arrow_of_the_state_machine(job: Job, end: AttemptE
 # The table of states
 
 
-@pytest.mark.parametrize("outcome", Outcome)
-@pytest.mark.parametrize("state", State)
+@each("outcome", Outcome)
+@each("state", State)
 def test_a_transition_that_is_not_in_the_table_cannot_be_made(state: State, outcome: Outcome) -> None:
     if state in allowed(State.RUNNING, outcome):
         assert Transition(state, outcome).state is state
@@ -334,8 +346,8 @@ def test_a_transition_that_is_not_in_the_table_cannot_be_made(state: State, outc
             Transition(state, outcome)
 
 
-@pytest.mark.parametrize(
-    ("end", "job"),
+@each(
+    "end, job",
     [
         (Failed("E", "no"), Job()),
         (Failed("E", "no"), Job(max_attempts=1)),
@@ -350,6 +362,7 @@ def test_decide_refuses_a_state_that_the_table_does_not_allow(
 ) -> None:
     decided = decide(job, end, 0.5)
     rest = allowed(State.RUNNING, decided.outcome) - {decided.state}
-    monkeypatch.setitem(TRANSITIONS, (State.RUNNING, str(decided.outcome)), rest)
-    with pytest.raises(NotAllowed):
-        decide(job, end, 0.5)
+    with monkeypatch.context() as patch:
+        patch.setitem(TRANSITIONS, (State.RUNNING, str(decided.outcome)), rest)
+        with pytest.raises(NotAllowed):
+            decide(job, end, 0.5)

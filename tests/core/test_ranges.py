@@ -4,6 +4,7 @@ import pytest
 
 from rowlock.core.claiming.ranges import BACK_MS, MARKS, NO_ID, START, Range, Ranges
 from rowlock.core.job import Claimed
+from support.each import each
 
 NOBODY = Claimed(id="", task="")
 
@@ -107,13 +108,13 @@ def test_a_producer_whose_clock_is_ahead_does_not_hide_the_jobs_of_others() -> N
     assert book.next(5, front=False)[1].low_id[:13] == at(4_000 - BACK_MS)[:13]
 
 
-def test_a_claim_from_the_front_knows_no_marks() -> None:
+def test_a_claim_from_the_front_ignores_the_low_water_marks() -> None:
     book = Ranges(["default"], ["a"])
     learn(book, jobs_at(1, 2, 3), 3)
     assert book.next(5, front=True) == [Range("default", "a", -101, NO_ID, 101, 5)]
 
 
-@pytest.mark.parametrize(("seconds", "pause"), [(0.002, 0.04), (0.01, 0.2), (0.3, 1.0)])
+@each("seconds, pause", [(0.002, 0.04), (0.01, 0.2), (0.3, 1.0)])
 def test_claims_from_the_front_are_at_most_a_second_apart_and_take_a_twentieth_of_the_time(
     seconds: float, pause: float
 ) -> None:
@@ -132,7 +133,7 @@ def test_only_a_few_priorities_have_a_mark() -> None:
     assert [lane.low_priority for lane in lanes] == [-101, *range(30 - MARKS, 30)], "the last ones used"
 
 
-@pytest.mark.parametrize("job_id", ["not-a-uuid", ""])
-def test_an_id_that_is_none_does_not_keep_the_jobs_claimed_with_it_from_starting(job_id: str) -> None:
+@each("job_id", ["not-a-uuid", ""])
+def test_an_id_that_is_not_a_uuid_does_not_stop_the_jobs_claimed_with_it(job_id: str) -> None:
     book = many()
     assert not learn(book, [*jobs_of("task01", 2), NOBODY._replace(task="task01", id=job_id)], 10)

@@ -1,9 +1,9 @@
 """Which sources a worker claims from, without a database or a clock: a model of the table stands in for them."""
 
-import heapq
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise, takewhile
 
 import pytest
 from hypothesis import given, settings
@@ -18,23 +18,9 @@ from rowlock.core.claiming.survey import SeenSources
 from rowlock.core.config import WorkerSettings
 from rowlock.core.job import Claimed
 from rowlock.core.sources.admission import Gate, admit, class_of
+from support.each import each
+from support.rigs.gates import OPEN
 
-OPEN = Gate(
-    concurrency=None,
-    total=None,
-    rate=None,
-    burst=None,
-    enabled=True,
-    paused_for=None,
-    opened=False,
-    probing=False,
-    tokens=None,
-    elapsed=None,
-    epoch=0,
-    running=None,
-    class_running=None,
-    has_row=True,
-)
 NOBODY = Claimed(id="", task="")
 
 
@@ -47,31 +33,32 @@ class Table:
     tokens_at: dict[str, float] = field(default_factory=dict)
     running: Counter[str] = field(default_factory=Counter)
     running_of_class: Counter[str] = field(default_factory=Counter)
-    looks: int = 0
     started: list[tuple[str, int, str]] = field(default_factory=list)
+    _index: list[tuple[str, int, str]] = field(default_factory=list)  # the keys of `jobs` in order
 
     def gate(self, source: str, now: float) -> Gate:
         gate = self.gates.get(source, OPEN)
+        if gate.paused_for is not None:  # most of 10,000 sources: this is quick
+            return gate._replace(paused_for=gate.paused_for - now)  # kept as the moment of its end
         elapsed = now - self.tokens_at[source] if source in self.tokens_at else None
         return gate._replace(
             elapsed=elapsed,
             running=self.running[source],
             class_running=self.running_of_class[class_of(source)],
-            paused_for=None if gate.paused_for is None else gate.paused_for - now,  # kept as the moment of its end
         )
 
     def look(self, ranges: list[SourceRange], now: float) -> list[Sighting]:
-        self.looks += 1
+        if len(self._index) != len(self.jobs):
+            self._index = sorted(self.jobs)
         sightings = list[Sighting]()
         for one in ranges:
-            positions = [
-                Position(one.queue, one.task, priority, source)
-                for (task, priority, source), n in self.jobs.items()
-                if n and source and task == one.task and (one.low_priority, one.low_source) < (priority, source)
-            ]
+            start = bisect_right(self._index, (one.task, one.low_priority, one.low_source))
+            behind = islice(self._index, start, None)
+            own = takewhile(lambda key, task=one.task: key[0] == task, behind)
+            ready = (key for key in own if key[2] and self.jobs[key])
             sightings += [
-                Sighting(position, self.gate(position.source, now), last=nth == one.most)
-                for nth, position in enumerate(heapq.nsmallest(one.most, positions), 1)
+                Sighting(Position(one.queue, *key), self.gate(key[2], now), last=nth == one.most)
+                for nth, key in enumerate(islice(ready, one.most), 1)
             ]
         return sorted(sightings, key=lambda one: one.position.priority)
 
@@ -163,14 +150,14 @@ def closed(count: int, priority: int = 0, task: str = "a") -> Table:
 # Closed sources cost nothing and delay nobody
 
 
-@pytest.mark.parametrize("count", [0, 500, 3000, 10_000])
+@each("count", [0, 500, 10_000])
 def test_beside_closed_sources_a_source_of_60_a_minute_starts_a_job_each_second(count: int) -> None:
     table = closed(count)
     table.jobs["a", 0, "zeta:limited"] = 100
     table.gates["zeta:limited"] = OPEN._replace(rate=60.0, burst=1)
     worker = Worker(table, 10, ["a"])
-    worker.run(until=20.0, look_seconds=0.05)
-    assert 19 <= len(table.started) <= 21
+    worker.run(until=10.0, look_seconds=0.05)
+    assert 9 <= len(table.started) <= 11
 
 
 def test_a_worker_before_10000_closed_sources_looks_at_most_once_a_second() -> None:
@@ -178,8 +165,8 @@ def test_a_worker_before_10000_closed_sources_looks_at_most_once_a_second() -> N
     worker = Worker(table, 10, ["a"])
     worker.run(until=10.0, look_seconds=0.05)
     worker.statements = 0
-    worker.run(until=110.0, look_seconds=0.05)
-    assert worker.statements <= 105
+    worker.run(until=40.0, look_seconds=0.05)
+    assert worker.statements <= 32
 
 
 def test_the_end_of_a_pause_is_noticed_at_once_among_10000_closed_sources() -> None:
@@ -197,8 +184,8 @@ def test_a_source_that_this_worker_keeps_full_goes_on_among_10000_closed_sources
     table.jobs["a", 0, "zeta:full"] = 1000
     table.gates["zeta:full"] = OPEN._replace(concurrency=2)
     worker = Worker(table, 10, ["a"])
-    worker.run(until=10.0, seconds=0.1, look_seconds=0.05)
-    assert len(table.started) >= 0.8 * 2 * 10 / 0.1
+    worker.run(until=5.0, seconds=0.1, look_seconds=0.05)
+    assert len(table.started) >= 0.8 * 2 * 5 / 0.1
 
 
 def test_a_new_source_is_found_behind_10000_closed_ones_after_a_wake_up() -> None:
@@ -252,7 +239,7 @@ def test_a_claim_that_began_before_an_attempt_ended_does_not_close_its_source() 
     assert sources.has_open(1.1)
 
 
-@pytest.mark.parametrize("ended", [1, 2])
+@each("ended", [1, 2])
 def test_a_full_source_has_a_turn_of_as_many_jobs_as_attempts_of_it_have_ended(ended: int) -> None:
     """Else a claim would name twice as many sources as it needs."""
     sources, heads = (
@@ -288,7 +275,7 @@ def test_a_source_whose_class_is_given_a_total_is_not_claimed_from_again_and_aga
     assert not sources.has_open(5.0)
 
 
-@pytest.mark.parametrize("locked", [True, False], ids=["another worker claims from it", "its jobs cannot be claimed"])
+@each("locked", [True, False], ids=["another worker claims from it", "its jobs cannot be claimed"])
 def test_a_source_that_gave_nothing_is_tried_again_soon_and_ever_less_often_but_never_given_up(locked: bool) -> None:
     sources, tried, now = SeenSources([QueueTask("default", "a")], 5.0), list[float](), 0.0
     head = seen("api:x", opened=True)
@@ -374,7 +361,7 @@ def test_more_sources_than_one_survey_shows_all_have_their_turn(monkeypatch: pyt
 # Round robin
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     sources=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 500)), min_size=1, max_size=40, unique=True),
     slots=st.sampled_from([1, 2, 7, 64, 100]),
@@ -423,8 +410,8 @@ def test_jobs_without_a_source_have_one_turn_among_the_sources() -> None:
 # Priorities
 
 
-@pytest.mark.parametrize("slots", [1, 10, 100])
-@pytest.mark.parametrize("better", [100, 1000, 5000])
+@each("slots", [1, 100])
+@each("better", [100, 3000])
 def test_an_urgent_source_behind_many_closed_ones_comes_before_an_open_source_of_another_task(
     slots: int, better: int
 ) -> None:
@@ -458,8 +445,8 @@ def test_sources_are_served_strictly_by_priority(jobs: dict[tuple[str, int, int]
     assert priorities == sorted(priorities)
 
 
-@pytest.mark.parametrize("slots", [1, 10])
-@pytest.mark.parametrize("better", [300, 3000])
+@each("slots", [1, 10])
+@each("better", [300, 3000])
 def test_jobs_without_a_source_do_not_overtake_an_urgent_source_between_the_looks_of_a_survey(
     slots: int, better: int
 ) -> None:

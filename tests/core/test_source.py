@@ -1,38 +1,22 @@
 """Sources without a database: how many jobs their limits and token buckets admit."""
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rowlock.core.sources.admission import UNLIMITED, Gate, admit
-
-OPEN = Gate(
-    concurrency=None,
-    total=None,
-    rate=None,
-    burst=None,
-    enabled=True,
-    paused_for=None,
-    opened=False,
-    probing=False,
-    tokens=None,
-    elapsed=None,
-    epoch=0,
-    running=0,
-    class_running=0,
-    has_row=True,
-)
+from support.each import each
+from support.rigs.gates import OPEN
 
 
-@pytest.mark.parametrize(("limit", "running", "room"), [(2, 0, 2), (2, 1, 1), (2, 2, 0), (1, 4, 0), (0, 0, 0)])
+@each("limit, running, room", [(2, 0, 2), (2, 1, 1), (2, 2, 0), (1, 4, 0), (0, 0, 0)])
 def test_a_source_lets_in_what_its_limit_leaves(limit: int, running: int, room: int) -> None:
     assert admit(OPEN._replace(concurrency=limit, running=running)).room == room
     of_class = admit(OPEN._replace(total=limit, class_running=running))
     assert min(of_class.room, of_class.class_room) == room
 
 
-@pytest.mark.parametrize(
-    ("why", "gate"),
+@each(
+    "why, gate",
     [
         ("disabled", OPEN._replace(enabled=False)),
         ("paused", OPEN._replace(paused_for=0.5)),

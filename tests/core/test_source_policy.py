@@ -8,10 +8,11 @@ import pytest
 from rowlock.core.errors import InvalidArguments
 from rowlock.core.sources.admission import class_of
 from rowlock.core.sources.policy import check_name, check_policy, parse_rate, show_rate
+from support.each import each
 
 
-@pytest.mark.parametrize(
-    ("text", "per_minute"),
+@each(
+    "text, per_minute",
     [
         ("30/min", 30),
         ("30 / minute", 30),
@@ -27,10 +28,8 @@ def test_a_rate_is_a_number_and_a_unit(text: str, per_minute: float) -> None:
     assert parse_rate(show_rate(per_minute)) == pytest.approx(per_minute, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "bad", ["30", "", "/min", "min", "30/fortnight", "-30/min", "0/min", "nan/min", "1e3/s", "3/min x"]
-)
-def test_a_rate_without_a_unit_or_above_nothing_is_an_error_that_shows_it(bad: str) -> None:
+@each("bad", ["30", "", "/min", "min", "30/fortnight", "-30/min", "0/min", "nan/min", "1e3/s", "3/min x"])
+def test_a_rate_that_is_not_a_positive_number_and_a_unit_is_refused_with_its_text(bad: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
         parse_rate(bad)
     assert repr(bad) in str(caught.value)
@@ -40,20 +39,20 @@ def test_the_class_is_what_stands_before_the_first_colon() -> None:
     assert [class_of(name) for name in ("api:ebay", "domain:example.com:8080", "api")] == ["api", "domain", "api"]
 
 
-@pytest.mark.parametrize("bad", ["", ":ebay", " api", "api:\n", "api:e\x00", "x" * 201, None, 3])
-def test_a_name_that_cannot_be_is_an_error_that_says_what_one_looks_like(bad: Any) -> None:
+@each("bad", ["", ":ebay", " api", "api:\n", "api:e\x00", "x" * 201, None, 3])
+def test_an_impossible_source_name_is_refused_with_an_example_of_a_good_one(bad: Any) -> None:
     with pytest.raises(InvalidArguments, match="api:ebay"):
         check_name(bad)
 
 
-def test_settings_are_stored_as_numbers_and_none_takes_one_back() -> None:
+def test_settings_of_a_source_are_stored_as_numbers_and_none_removes_a_limit() -> None:
     asked = {"concurrency": 0, "rate": "2/s", "burst": 5, "threshold": 3, "cooldown": 60, "factor": 2, "block_after": 1}
     assert check_policy("api:ebay", asked) == asked | {"rate": 120.0}
     assert check_policy("api", {"total": 7, "concurrency": None}) == {"total": 7, "concurrency": None}
 
 
-@pytest.mark.parametrize(
-    ("key", "bad"),
+@each(
+    "key, bad",
     [
         *(("concurrency", bad) for bad in (-1, 1.5, "4", True, 2**31)),
         *(("rate", bad) for bad in ("30", 30, -1, "-1/min", True)),

@@ -20,6 +20,7 @@ from rowlock.core.config.alert_rules import KINDS
 from rowlock.core.config.load import OTHER_VARIABLES, VARIABLES
 from rowlock.health.conditions import CONDITIONS
 from rowlock.signals.metrics import METRICS
+from support.each import each
 from support.files.chart import Chart
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,7 +138,7 @@ def settings_of(unit: Path) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+@each("unit", UNITS, ids=lambda unit: unit.stem)
 def test_a_unit_starts_a_command_that_exists_and_waits_for_its_end(unit: Path) -> None:
     found = settings_of(unit)
     program, *words = shlex.split(found["ExecStart"][0])

@@ -20,6 +20,7 @@ from rowlock.core.config import Settings, load_settings
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.store.jobs import tasks
 from rowlock.store.jobs.tasks import StoredTask
+from support.each import each
 from support.files.state_diagram import diagram
 
 ROOT = Path(__file__).parents[2]
@@ -111,12 +112,14 @@ async def register(names: set[str]) -> None:
         await app.perform(tasks.declare([StoredTask(name, {}, source_derived=False) for name in sorted(names)]))
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
+@each("page", WITH_COMMANDS, ids=lambda page: page.name)
 def test_the_commands_of_a_how_to_work_one_after_the_other(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    (folder := tmp_path / page.stem).mkdir()
+    monkeypatch.chdir(folder)
     monkeypatch.setenv("ROWLOCK_DATABASE_URL", "sqlite:///how-to.db")
+    capsys.readouterr()  # what another page's commands have printed
     lines = "".join(text for _, text in blocks(page, "sh")).splitlines()
     commands = [shlex.split(line, comments=True) for line in lines]
     asyncio.run(register({words[4] for words in commands if words[1:3] == ["schedules", "add"]}))
@@ -136,7 +139,7 @@ def test_the_settings_page_shows_the_defaults_and_files_that_are_taken() -> None
 WITH_CONFIG = [page for page in PAGES if page.parent.name == "how-to" and blocks(page, "yaml")]
 
 
-@pytest.mark.parametrize("page", WITH_CONFIG, ids=lambda page: page.name)
+@each("page", WITH_CONFIG, ids=lambda page: page.name)
 def test_the_config_of_a_how_to_is_taken(page: Path) -> None:
     for _, text in blocks(page, "yaml"):
         assert load_settings(file_text=text, env={}, flags={}) != Settings()
@@ -149,7 +152,7 @@ async def test_the_schedules_of_the_settings_page_can_be_declared(tmp_path: Path
             assert {row.id for row in await app.schedules.list()} >= set(settings.schedules)
 
 
-def test_the_table_of_clock_changes_is_the_code_s() -> None:
+def test_the_table_of_clock_changes_matches_the_code() -> None:
     page = (ROOT / "docs" / "explanation" / "ticks.md").read_text()
     rows = re.findall(r"^\| (\w+/\w+) \| `(.*)` \| (.*) \| (.*) \|$", page, re.M)
     assert len(rows) == 11
@@ -168,7 +171,7 @@ def test_the_table_of_clock_changes_is_the_code_s() -> None:
         ), f"{zone} {rule}: {times}"
 
 
-def test_the_drawing_of_the_states_is_the_code_s() -> None:
+def test_the_drawing_of_the_states_matches_the_code() -> None:
     page = (ROOT / "docs" / "explanation" / "states.md").read_text()
     assert f"```mermaid\n{diagram()}```" in page
 
@@ -176,7 +179,7 @@ def test_the_drawing_of_the_states_is_the_code_s() -> None:
 CODE_NAMES = re.compile(r"`((?:[a-z_]+/)*[a-z_]+)\.(py|sql)(?:: ([\w.]+))?`")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/explanation/architecture.md", "docs/explanation/path.md"])
+@each("page", ["README.md", "docs/explanation/architecture.md", "docs/explanation/path.md"])
 def test_every_file_and_name_of_the_code_that_a_page_names_exists(page: str) -> None:
     names = CODE_NAMES.findall((ROOT / page).read_text())
     assert len(names) >= 8
@@ -206,7 +209,7 @@ def defined(source: str) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/explanation/guarantees.md"])
+@each("page", ["README.md", "docs/explanation/guarantees.md"])
 def test_every_promise_on_a_page_names_tests_that_exist(page: str) -> None:
     rows = re.findall(r"^\| (P\d+) \|.*\| (.*) \|$", (ROOT / page).read_text(), re.M)
     assert [number for number, _ in rows] == [f"P{number}" for number in range(1, 14)]
@@ -286,7 +289,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
         path, _, anchor = link.partition("#")
@@ -304,7 +307,7 @@ WITH_COINED_WORDS = [
 ]
 
 
-@pytest.mark.parametrize("page", WITH_COINED_WORDS, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", WITH_COINED_WORDS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_that_uses_coined_words_links_to_the_glossary(page: Path) -> None:
     assert "glossary.md" in page.read_text()
 
@@ -320,7 +323,7 @@ def test_contributing_names_every_folder_of_tests_and_no_other() -> None:
 RULE = re.compile(r"\b((?:core|store)/[a-z_/]+)\.(py|sql)\b(?:: ((?:\w+(?:, )?(?![a-z]+/))+))?")
 
 
-@pytest.mark.parametrize("name", ["claim", "enqueue", "settle", "sweep"])
+@each("name", ["claim", "enqueue", "settle", "sweep"])
 def test_every_python_rule_that_a_sql_function_repeats_exists(name: str) -> None:
     text = (ROOT / "src" / "rowlock" / "store" / "schema" / "postgres" / "functions" / f"{name}.sql").read_text()
     rules = RULE.findall(re.sub(r"\n *-- ", " ", text))

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.each import each
+
 ROOT = Path(__file__).resolve().parents[2]
 COUNTS = {"S0": 31, "S1": 23, "S2": 36, "S3": 36, "S4": 31}
 EXPECTED = [f"{document}.{n}" for document, count in COUNTS.items() for n in range(1, count + 1)]
@@ -63,7 +65,7 @@ def test_every_named_test_exists(listed: list[tuple[str, str, str]]) -> None:
 HERE = "tests/docs/test_requirements.py"
 
 
-@pytest.mark.parametrize(
+@each(
     "cell",
     [
         "open",
@@ -76,7 +78,7 @@ def test_a_row_that_names_existing_tests_or_is_open_has_no_problem(cell: str) ->
     assert problems("S0.1", "a demand", cell) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "cell",
     [
         "",

@@ -10,6 +10,7 @@ import pytest
 
 from rowlock.core.options import OPTIONS
 from rowlock.store.engine import roles
+from support.each import each
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ANA, BO = "00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"
@@ -44,7 +45,7 @@ def blocks(page: str) -> list[str]:
     return re.findall(r"```sql\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
-def test_the_reference_page_runs(sql: Any) -> None:
+def test_the_sql_of_the_reference_page_runs(sql: Any) -> None:
     for block in blocks("reference/sql-functions.md"):
         sql.execute(block)
     states = dict(sql.execute("SELECT task, state FROM rowlock.jobs").fetchall())
@@ -121,12 +122,13 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@each("way", WAYS)
 def test_a_caller_enqueues_only_what_its_policies_admit(protected: Any, way: str) -> None:
-    batch = "00000000-0000-7000-8000-00000000beef"
-    protected.execute(
-        "INSERT INTO rowlock.batches (id, name, owner, created_at) VALUES (%s, 'b', %s, now())", [batch, ANA]
-    )
+    ((batch,),) = protected.execute(
+        "INSERT INTO rowlock.batches (id, name, owner, created_at) VALUES (gen_random_uuid(), 'b', %s, now())"
+        " RETURNING CAST(id AS text)",
+        [ANA],
+    ).fetchall()
     foreign: list[dict[str, Any]] = [
         {"owner": ANA},
         {},
@@ -141,6 +143,7 @@ def test_a_caller_enqueues_only_what_its_policies_admit(protected: Any, way: str
     as_user(protected, BO, WAYS[way], json.dumps({"owner": BO, "on_success": {"task": "mail"}}))
     owners = protected.execute("SELECT DISTINCT owner FROM rowlock.jobs_live").fetchall()
     assert owners == [(BO,)]
+    protected.execute("DELETE FROM rowlock.jobs_live")
 
 
 def test_no_function_that_users_can_call_makes_a_job_for_somebody_else(protected: Any) -> None:

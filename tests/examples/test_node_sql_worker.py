@@ -81,7 +81,7 @@ def crew(database: str, tmp_path: Path) -> Iterator[Crew]:
     crew.close()
 
 
-async def test_success_failure_progress_and_cancel(crew: Crew) -> None:
+async def test_jobs_of_a_node_worker_succeed_fail_report_progress_and_are_cancelled(crew: Crew) -> None:
     worker = crew.start()
     added = crew.enqueue("node.add", {"a": 2, "b": 3})
     refused = crew.enqueue("node.refuse", {"reason": "no such page"})

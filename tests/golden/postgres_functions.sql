@@ -882,6 +882,8 @@ FROM 'string' THEN
 PERFORM rowlock._refuse('enqueue: it names no task', 'Store {"task": "name"}.');
 ELSIF jsonb_strip_nulls(o) ?| ARRAY['batch_id', 'unique', 'window', 'parent_id'] THEN
 PERFORM rowlock._refuse('enqueue: it has an option that no follow-up has', 'Leave that option out.');
+ELSIF jsonb_path_exists(o, '$.**.on_success ? (@.type() == "string")') OR jsonb_path_exists(o, '$.**.on_dead ? (@.type() == "string")') THEN
+PERFORM rowlock._refuse('enqueue: a follow-up of its own is stored as text', 'Store {"task": "name"}.');
 ELSIF rowlock._has_long_number(args) THEN
 PERFORM rowlock._refuse('enqueue: it would be given a number of more than 4300 digits', 'Give it as text.');
 END IF;

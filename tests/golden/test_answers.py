@@ -5,12 +5,13 @@ import asyncio
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
+import pytest
 
+from rowlock.cli.main import execute
 from support.files.golden import compare
 from support.web.world import World, world
 
@@ -35,19 +36,28 @@ ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 NAMES = {"args", "result", "perMinute"}  # of objects whose keys are data
 
 
-async def test_what_one_busy_system_shows(engine: str, database: str) -> None:
+async def test_what_one_busy_system_shows(
+    engine: str, database: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")  # no config of this folder, and none of the developer's shell
+    for name in [name for name in os.environ if name.startswith("ROWLOCK")]:
+        monkeypatch.delenv(name)
+
+    async def run(verb: str) -> Any:
+        """The JSON that a verb prints."""
+        code = await asyncio.to_thread(execute, [*verb.split(), "--json", "--database", database])
+        shown = capsys.readouterr()
+        assert shown.out or not code, shown.err
+        return json.loads(shown.out) if shown.out else None
+
     async with world(database) as seeded:
-        await trouble(seeded)
+        # What the first page of the dashboard, `stats` and `doctor` warn of.
+        await seeded.app.sources.pause("domain:a0.example", 3600)
+        await run("queues pause mail")
         answers = await read(seeded)
-        answers |= {f"rowlock {verb}": await run(seeded, verb) for verb in VERBS}
+        answers |= {f"rowlock {verb}": await run(verb) for verb in VERBS}
     lines = {line for name, value in answers.items() for line in fields(name, value)}
     compare(f"answers_{engine}.txt", "\n".join(sorted(lines)))
-
-
-async def trouble(seeded: World) -> None:
-    """What the first page of the dashboard, `stats` and `doctor` warn of."""
-    await seeded.app.sources.pause("domain:a0.example", 3600)
-    await run(seeded, "queues pause mail")
 
 
 async def read(seeded: World) -> dict[str, Any]:
@@ -65,18 +75,6 @@ async def read(seeded: World) -> dict[str, Any]:
                 assert answer.status == 200, (path, await answer.text())
                 found[ID.sub("ID", path)] = await answer.json()
     return found
-
-
-async def run(seeded: World, verb: str) -> Any:
-    """The JSON that a verb prints."""
-    words = [sys.executable, "-m", "rowlock", *verb.split(), "--json", "--database", seeded.app.settings.database]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROWLOCK")}
-    process = await asyncio.create_subprocess_exec(
-        *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment, cwd="/"
-    )
-    out, err = await process.communicate()
-    assert out or not process.returncode, err
-    return json.loads(out) if out else None
 
 
 def fields(path: str, value: Any) -> Iterator[str]:

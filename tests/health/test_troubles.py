@@ -4,7 +4,6 @@ same words."""
 import asyncio
 import json
 import os
-import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from api.conftest import Api
 from api.test_operator_jobs import operator
 from rowlock import FakeClock, Rowlock
 from rowlock.cli.inspect.stats import SHOWN
+from rowlock.cli.main import execute
 from rowlock.core.outcome import Failed
 from rowlock.core.schedules.rule import parse_rule
 from rowlock.core.schedules.schedule import Schedule
@@ -112,25 +112,26 @@ def add_task(app: Rowlock) -> None:
     async def bad() -> None: ...
 
 
-async def run(api: Api, folder: Path, verb: str) -> Any:
-    """The JSON, or the lines, that a verb prints."""
-    words = [sys.executable, "-m", "rowlock", *verb.split(), "--database", api.app.settings.database]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("ROWLOCK")}
-    process = await asyncio.create_subprocess_exec(
-        *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=environment, cwd=folder
-    )
-    out, err = await process.communicate()
-    assert out, err
-    return json.loads(out) if "--json" in verb else out.decode().splitlines()
+class Verbs:
+    """`rowlock …` in a thread: fourteen processes would take most of a minute."""
+
+    def __init__(self, database: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self._database, self._capsys = database, capsys
+
+    async def run(self, verb: str) -> Any:
+        """The JSON, or the lines, that a verb prints."""
+        self._capsys.readouterr()
+        await asyncio.to_thread(execute, [*verb.split(), "--database", self._database])
+        out, err = self._capsys.readouterr()
+        assert out, err
+        return json.loads(out) if "--json" in verb else out.splitlines()
 
 
-async def surfaces(api: Api, folder: Path) -> dict[str, set[str]]:
+async def surfaces(api: Api, verbs: Verbs) -> dict[str, set[str]]:
     """The sentences of everything that reports what is wrong."""
     api.service.snapshots.changed()
     page = (await operator(api, "now"))["problems"]
-    verbs = {verb: run(api, folder, verb) for verb in ("stats --json", "top --json", "doctor --json", "stats")}
-    verbs |= {verb: run(api, folder, verb) for verb in ("top --once", "alerts test --json", LIMITS)}
-    found = dict(zip(verbs, await asyncio.gather(*verbs.values()), strict=True))
+    found = {verb: await verbs.run(verb) for verb in VERBS}
     return {
         "now": {(text[:1].lower() + text[1:]).rstrip(".") for text in (one["text"] for one in page)},
         "stats --json": {one["text"] for one in found["stats --json"]["problems"]},
@@ -144,6 +145,7 @@ async def surfaces(api: Api, folder: Path) -> dict[str, set[str]]:
 
 
 LIMITS = "stats --max-queued 10 --max-running 5m --json"
+VERBS = ("stats --json", "top --json", "doctor --json", "stats", "top --once", "alerts test --json", LIMITS)
 PAGES = ("now", "stats --json", "top --json", "doctor --json", "stats", "top")
 
 
@@ -156,8 +158,11 @@ def missing(sentence: str, kind: str, told: dict[str, set[str]], place: int) -> 
 
 
 async def test_every_trouble_is_reported_everywhere_in_the_same_words(
-    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    for name in [name for name in os.environ if name.startswith("ROWLOCK")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)  # the verbs find rowlock.yaml there
     monkeypatch.setattr(server_meter, "READ_AGAIN_SECONDS", 0.0)  # metrics are read after each change
     (tmp_path / "rowlock.yaml").write_text(RULES)
     wrong: list[str] = []
@@ -167,7 +172,7 @@ async def test_every_trouble_is_reported_everywhere_in_the_same_words(
             if not workers_live:
                 await Rig(await api.app.store(), FakeClock()).fetch("DELETE FROM {t}workers")
             found = conditions(await (await api.app.store()).run(snapshot()))
-            told = await surfaces(api, tmp_path)
+            told = await surfaces(api, Verbs(api.app.settings.database, capsys))
             for name, trouble in TROUBLES.items():
                 if (name == "no worker at all") == workers_live:
                     continue

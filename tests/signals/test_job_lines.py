@@ -12,6 +12,7 @@ import pytest
 
 from rowlock import Context, JobDead, JobFields, Permanent, Rowlock
 from rowlock.cli.kit.logs import JsonLines, TextLines
+from support.rigs.stores import ENGINES
 from support.tasks.contract import WAIT, until, working
 
 CANARY = "canary-7f3a"
@@ -71,6 +72,7 @@ async def test_every_line_about_a_job_and_every_line_of_its_handler_carries_its_
     assert not set(FIELDS) & set(outside), "a line that is logged beside all jobs has no job"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_failure_has_its_whole_traceback_in_one_field_and_on_its_attempt(app: Rowlock) -> None:
     def price_of(text: str) -> int:
         return int(text)
@@ -104,6 +106,7 @@ async def test_a_failure_has_its_whole_traceback_in_one_field_and_on_its_attempt
     assert (failed["outcome"], failed["error_code"]) == ("failed", "LookupError")
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_no_argument_query_credential_or_local_is_logged_or_stored(app: Rowlock) -> None:
     @app.task(max_attempts=1)
     async def fails(secret: str) -> None:

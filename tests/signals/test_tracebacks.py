@@ -2,10 +2,9 @@
 
 import json
 
-import pytest
-
 from rowlock.core.error_text import scrub
 from rowlock.core.tracebacks import STORED_BYTES, exceptions_of, trace_of, traceback_text
+from support.each import each
 
 
 def raised(function) -> BaseException:  # type: ignore[no-untyped-def]
@@ -128,8 +127,8 @@ def test_a_hostile_class_of_exceptions_gives_a_trace_or_none_and_never_raises() 
 SECRET = "canary"
 
 
-@pytest.mark.parametrize(
-    ("text", "left"),
+@each(
+    "text, left",
     [
         ("GET https://a.example:8443/p/1?id=canary#canary: 404", "GET https://a.example:8443/p/1?…: 404"),
         ("postgresql://ana:canary@db.example/shop refused", "postgresql://db.example/shop refused"),

@@ -17,6 +17,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from rowlock import ConfigError, Finished, InvalidArguments, Rowlock, fixed
 from rowlock.core.config import load_settings
 from rowlock.signals.traces import Traces
+from support.rigs.stores import ENGINES
 from support.tasks import traced as traced_tasks
 from support.tasks.contract import TESTS, WAIT, fetch, working
 
@@ -60,6 +61,7 @@ async def finished(*jobs: Any) -> None:
     await asyncio.gather(*[job.wait(timeout=WAIT) for job in jobs], return_exceptions=True)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_the_first_attempt_is_a_child_of_the_producers_span_and_later_ones_are_linked_roots(
     app: Rowlock, spans: InMemorySpanExporter
 ) -> None:
@@ -110,6 +112,7 @@ async def test_the_first_attempt_is_a_child_of_the_producers_span_and_later_ones
     assert CANARY not in json.dumps(own)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_a_follow_up_belongs_to_the_trace_of_the_job_that_it_follows(
     app: Rowlock, spans: InMemorySpanExporter
 ) -> None:
@@ -130,6 +133,7 @@ async def test_a_follow_up_belongs_to_the_trace_of_the_job_that_it_follows(
     assert second.parent.span_id == first.context.span_id
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_jobs_of_one_bulk_share_one_span_and_a_refused_enqueue_is_an_error(
     app: Rowlock, spans: InMemorySpanExporter
 ) -> None:
@@ -221,6 +225,7 @@ async def test_claims_and_settles_have_spans_only_when_asked_for(app_url: str, s
     )
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_without_the_setting_nothing_is_stored_and_no_span_is_made(
     app_url: str, spans: InMemorySpanExporter
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from rowlock.core.job import Claimed
 from rowlock.signals.events import Watcher, Watchers
 from rowlock.signals.metrics import BOUNDS, SecondsHistogram
+from support.each import each
 
 
 class Hears(Watcher):
@@ -21,10 +22,11 @@ class Hears(Watcher):
         self.heard += len(done)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@each("count", [1, 2])
 def test_a_listener_that_raises_keeps_no_other_from_hearing_and_stops_no_worker(
     count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.clear()
     whole = Hears()
     watchers = Watchers(Hears(broken=True), *[whole][: count - 1])
     watchers.succeeded([(Claimed(id="1", task="t"), 0.1)] * 3)

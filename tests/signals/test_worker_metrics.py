@@ -19,12 +19,14 @@ from rowlock.signals.meters import WorkerMeter
 from rowlock.signals.metrics import METRICS, MOST, OTHER
 from rowlock.worker.upkeep import heartbeat
 from signals.scraping import ask, get, names, values
+from support.rigs.stores import ENGINES
 from support.servers.postgres import free_port
 from support.tasks.contract import WAIT, until, working
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_the_port_of_a_worker_tells_what_it_did(app: Rowlock) -> None:
     port = free_port()
 
@@ -71,6 +73,7 @@ async def test_the_port_of_a_worker_tells_what_it_did(app: Rowlock) -> None:
         get(port)  # the port is closed with the worker
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 async def test_the_wait_of_a_job_begins_when_it_could_start(app: Rowlock) -> None:
     meter = WorkerMeter()
 

@@ -119,7 +119,9 @@ async def test_connections_that_stay_unused_are_closed(two: Connections, monkeyp
     two.give_back(second)
 
 
-async def test_close_does_not_wait_for_ever(two: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_close_does_not_wait_for_a_connection_that_stays_in_use(
+    two: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "CLOSE_SECONDS", 0.05)
     in_use = await two.take(5)
     await asyncio.wait_for(two.close(), 20)

@@ -7,6 +7,7 @@ import pytest
 
 from rowlock.core.states import State
 from rowlock.store.read.filter import BadFilter, Ids, JobFilter, from_json, ids_that_begin, read_filter, to_json
+from support.each import each
 
 BATCH = "01a1e816-66e9-7021-9c64-716195c1e13d"
 
@@ -20,8 +21,8 @@ def test_texts_become_a_filter_whoever_typed_them() -> None:
     assert read_filter({}) == JobFilter()
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "problem"),
+@each(
+    "field, value, problem",
     [
         ("state", "broken", "'broken': expected one of queued, running"),
         ("state", [""], "'': expected one of"),
@@ -40,9 +41,7 @@ def test_a_text_that_cannot_be_meant_is_named_with_its_field(field: str, value: 
     assert str(caught.value) == f"{field} {caught.value.problem}"
 
 
-@pytest.mark.parametrize(
-    "narrow", [{"since": "6d"}, {"batch": BATCH}, {"parent": BATCH}, {"schedule": "s"}, {"id": "01a1"}]
-)
+@each("narrow", [{"since": "6d"}, {"batch": BATCH}, {"parent": BATCH}, {"schedule": "s"}, {"id": "01a1"}])
 def test_a_text_may_be_searched_for_in_few_jobs(narrow: dict[str, str]) -> None:
     assert read_filter({"text": "a", **narrow}).text == "a"
 

@@ -28,12 +28,13 @@ from rowlock.store.engine.statements import (
     parts,
     statement_files,
 )
+from support.each import each
 
 DIALECTS = [POSTGRES, SQLITE]
 CAPABILITIES = {field.name for field in dataclasses.fields(Dialect) if field.type == "bool"}
 STORE = Path(rowlock.store.__file__).parent
 HEADER = r"^-- name: (\w+)(?: \[(\w+)\])?$"
-by_name = pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
+by_name = each("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 
 
 @cache
@@ -81,7 +82,7 @@ def test_tokens_may_stand_inside_each_other(dialect: Dialect) -> None:
     assert "-(1 + :x)" in text
 
 
-@pytest.mark.parametrize(
+@each(
     "lock",
     ["FOR UPDATE", "FOR UPDATE OF j", "FOR UPDATE SKIP LOCKED", "FOR UPDATE OF j SKIP LOCKED", "FOR KEY SHARE"],
 )
@@ -131,7 +132,7 @@ def test_comments_in_a_statement_bind_no_parameters(dialect: Dialect) -> None:
 
 
 @by_name
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "SELECT {after(:x) FROM t",
@@ -213,7 +214,7 @@ def test_no_statement_is_written_twice_for_one_engine() -> None:
     assert not both & {name for name, engine in names if engine is not None}
 
 
-@pytest.mark.parametrize("engine", ["postgres", "sqlite"])
+@each("engine", ["postgres", "sqlite"])
 def test_no_token_is_left_in_any_statement(engine: str) -> None:
     assert set(load(engine)) == {name for name, only in written_names() if only in (None, engine)}
     for query in load(engine).values():
@@ -344,8 +345,8 @@ def test_every_option_of_a_job_is_inserted_and_kept() -> None:
     assert listed("kept_columns")[-len(list(columns("kept job"))) :] == [name for name, _ in columns("kept job")]
 
 
-@pytest.mark.parametrize(
-    ("name", "forms"),
+@each(
+    "name, forms",
     [
         (
             "declare_schedules",

@@ -10,6 +10,7 @@ import pytest
 from rowlock.core.states import State
 from rowlock.store.engine.operation import row_maker
 from rowlock.store.engine.records import LATEST, record
+from support.each import each
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def exactly(found: object) -> list[tuple[type, object]]:
     return [(type(value), value) for value in vars(found).values()]
 
 
-@pytest.mark.parametrize(
+@each(
     "stored",
     [
         pytest.param((NOON, None, True, Decimal(2), Decimal("0.5"), "dead", '["a"]', "stop", "[1]"), id="postgres"),

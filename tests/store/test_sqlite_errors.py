@@ -1,14 +1,14 @@
 """Which of our errors an error of SQLite becomes: told by its result code, never by its text."""
 
 import apsw
-import pytest
 
 from rowlock.core.errors import StorageFull, StoreError, StoreUnavailable
 from rowlock.store.engine.sqlite.runner import translate
+from support.each import each
 
 
-@pytest.mark.parametrize(
-    ("code", "ours"),
+@each(
+    "code, ours",
     [
         (apsw.SQLITE_FULL, StorageFull),
         (apsw.SQLITE_IOERR_WRITE, StorageFull),
@@ -17,6 +17,7 @@ from rowlock.store.engine.sqlite.runner import translate
         (apsw.SQLITE_CANTOPEN, StoreUnavailable),
         (apsw.SQLITE_CONSTRAINT, StoreError),
     ],
+    ids=["full", "write", "read", "busy", "cannot open", "constraint"],
 )
 def test_an_error_is_told_by_its_result_code(code: int, ours: type[StoreError]) -> None:
     translated = translate(apsw.exception_for(code), "write")

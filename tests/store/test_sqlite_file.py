@@ -3,7 +3,9 @@
 import asyncio
 import os
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from rowlock.core.errors import StoreUnavailable
 from rowlock.store.engine.sqlite.filesystem import CHECK_SECONDS
 from rowlock.store.engine.sqlite.reader import SAME_SECONDS
 from rowlock.store.engine.store import StoreOptions, open_store
+from support.each import each
 
 Change = Callable[[Path], object]
 
@@ -42,18 +45,30 @@ def there(file: Path) -> bool:
 
 
 CHANGES: list[Change] = [delete, move, move_the_folder, replace]
-changed = pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+
+
+def name_of(function: Callable[..., object]) -> str:
+    return function.__name__
+
+
+changed = each("change", CHANGES, ids=name_of)
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    folder.mkdir()
-    return folder / "jobs.db"
+def new_file(sqlite_template: Path, tmp_path: Path) -> Callable[[], Path]:
+    """Makes migrated files, each in a folder of its own."""
+
+    def make() -> Path:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path)) / "data"
+        folder.mkdir()
+        return Path(shutil.copy(sqlite_template, folder / "jobs.db"))
+
+    return make
 
 
-@pytest.fixture
-async def app(file: Path) -> AsyncIterator[Rowlock]:
+@asynccontextmanager
+async def opened(file: Path) -> AsyncIterator[Rowlock]:
+    """An app that has the file open, with two jobs in it."""
     worker = {"heartbeat_seconds": 0.3, "lease_seconds": 1, "poll_interval_seconds": 0.2}
     app = Rowlock(settings=Settings.model_validate({"database": f"sqlite:///{file}", "worker": worker}))
 
@@ -66,6 +81,17 @@ async def app(file: Path) -> AsyncIterator[Rowlock]:
         await asyncio.to_thread(work.enqueue_sync)  # opens a store of its own
         yield app
         await app._stores.close_everywhere()
+
+
+@pytest.fixture
+def file(new_file: Callable[[], Path]) -> Path:
+    return new_file()
+
+
+@pytest.fixture
+async def app(file: Path) -> AsyncIterator[Rowlock]:
+    async with opened(file) as app:
+        yield app
 
 
 async def one(app: Rowlock) -> None:
@@ -109,15 +135,17 @@ WAYS: list[Callable[[Rowlock], Awaitable[None]]] = [
 
 
 @changed
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_an_enqueue_fails_and_says_why(
-    app: Rowlock, file: Path, change: Change, way: Callable[[Rowlock], Awaitable[None]]
+@each("way", WAYS, ids=name_of)
+async def test_an_enqueue_into_a_file_that_is_gone_fails_and_says_why(
+    new_file: Callable[[], Path], change: Change, way: Callable[[Rowlock], Awaitable[None]]
 ) -> None:
-    change(file)
-    await asyncio.sleep(2 * CHECK_SECONDS)
-    for _ in range(2):
-        with pytest.raises(StoreUnavailable, match=r"jobs\.db was deleted, moved or replaced while it was open"):
-            await way(app)
+    file = new_file()
+    async with opened(file) as app:
+        change(file)
+        await asyncio.sleep(2 * CHECK_SECONDS)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match=r"jobs\.db was deleted, moved or replaced while it was open"):
+                await way(app)
     assert there(file) == (change is replace), "a new file was created"
 
 
@@ -132,14 +160,16 @@ async def test_the_file_is_used_again_once_it_is_put_back(app: Rowlock, file: Pa
 
 
 @changed
-async def test_a_read_does_not_answer_from_a_file_that_is_gone(app: Rowlock, file: Path, change: Change) -> None:
+async def test_a_read_does_not_answer_from_a_file_that_is_gone(new_file: Callable[[], Path], change: Change) -> None:
     """Also the first one, whose connection is opened when the file is gone already."""
-    change(file)
-    with pytest.raises(StoreUnavailable, match="was deleted, moved or replaced"):
-        await app.jobs()
+    file = new_file()
+    async with opened(file) as app:
+        change(file)
+        with pytest.raises(StoreUnavailable, match="was deleted, moved or replaced"):
+            await app.jobs()
 
 
-async def test_a_read_notices_it_soon(app: Rowlock, file: Path) -> None:
+async def test_a_read_soon_notices_that_the_file_is_gone(app: Rowlock, file: Path) -> None:
     assert len(await app.jobs()) == 2
     delete(file)
     with pytest.raises(StoreUnavailable, match="was deleted, moved or replaced"):
@@ -149,10 +179,12 @@ async def test_a_read_notices_it_soon(app: Rowlock, file: Path) -> None:
 
 
 @changed
-async def test_a_worker_claims_nothing_more_and_logs_why(
-    app: Rowlock, file: Path, change: Change, caplog: pytest.LogCaptureFixture
+async def test_a_worker_whose_file_is_gone_claims_nothing_more_and_logs_why(
+    new_file: Callable[[], Path], change: Change, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with app.worker():
+    caplog.clear()
+    file = new_file()
+    async with opened(file) as app, app.worker():
         job = (await app.jobs())[0]
         await job.wait(timeout=10)
         change(file)

@@ -21,6 +21,7 @@ from rowlock.store.engine.sqlite.runner import CHECKPOINT_PAGES
 from rowlock.store.engine.sqlite.store import SMALL, SqliteWriter
 from rowlock.store.engine.store import StoreOptions, open_store
 from rowlock.store.jobs import enqueue
+from support.each import each
 
 JOB = NewJob(task="t")
 
@@ -62,6 +63,11 @@ async def run_quickly(store: Any, operation: Any) -> None:
     await store.run(operation)
 
 
+async def test_a_commit_waits_until_the_disk_has_it(store: Any) -> None:
+    async with store.transaction() as session:
+        assert await session.fetch("PRAGMA synchronous") == [(2,)]  # FULL: a power cut takes nothing that is committed
+
+
 async def test_a_small_write_that_comes_alone_needs_no_other_thread(store: Any, groups: list[int]) -> None:
     for _ in range(20):
         await run_quickly(store, one())
@@ -81,14 +87,16 @@ async def test_writes_that_come_together_share_commits(store: Any, groups: list[
     assert await count(store) == 50
 
 
-async def test_while_commits_are_slow_nobody_blocks_the_loop(store: Any, groups: list[int]) -> None:
+async def test_after_a_slow_commit_even_a_small_write_goes_to_the_thread(store: Any, groups: list[int]) -> None:
     store._writer._commit_seconds = 0.5
     await store.run(one())
     assert groups == [1]
     assert store._writer._commit_seconds < 0.5  # quick ones are noticed
 
 
-async def test_another_writer_is_not_waited_for_in_the_loop(store: Any, groups: list[int], tmp_path: Path) -> None:
+async def test_waiting_for_another_writer_does_not_block_the_event_loop(
+    store: Any, groups: list[int], tmp_path: Path
+) -> None:
     other = apsw.Connection(str(tmp_path / "jobs.db"))
     other.execute("BEGIN IMMEDIATE")
     writing = asyncio.create_task(store.run(one()))
@@ -101,7 +109,7 @@ async def test_another_writer_is_not_waited_for_in_the_loop(store: Any, groups: 
     assert groups == [1]
 
 
-async def test_a_users_transaction_is_not_entered(store: Any, groups: list[int]) -> None:
+async def test_a_write_waits_until_the_users_transaction_has_ended(store: Any, groups: list[int]) -> None:
     async with store.transaction() as session:
         await session.execute("CREATE TABLE mine (n)")
         writing = asyncio.create_task(store.run(one()))
@@ -163,7 +171,7 @@ async def test_a_writer_that_waits_for_another_looks_often(store: Any, monkeypat
     assert await count(store) == 1
 
 
-async def test_whatever_goes_wrong_in_the_thread_it_goes_on(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_writers_thread_goes_on_after_any_exception(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its end would leave everybody waiting who comes later."""
 
     def broken(runner: object) -> None:
@@ -260,7 +268,7 @@ def waking() -> Steps[None]:
     yield Wake(("nobody",), "work")
 
 
-@pytest.mark.parametrize("commit_seconds", [0.0, 1.0], ids=["caller's thread", "writer's thread"])
+@each("commit_seconds", [0.0, 1.0], ids=["caller's thread", "writer's thread"])
 async def test_a_commit_that_fails_wakes_no_worker(
     store: Any, monkeypatch: pytest.MonkeyPatch, commit_seconds: float
 ) -> None:

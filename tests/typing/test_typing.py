@@ -95,7 +95,7 @@ def test_mypy_accepts_every_correct_call(told: Told) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_wrong_calls_are_errors_that_say_what(told: Told) -> None:
+def test_mypy_names_what_is_wrong_with_each_wrong_call(told: Told) -> None:
     let_pass = [name for name in WRONG if not told["wrong", name]]
     assert let_pass == []
     unclear = [name for name, (_, say) in WRONG.items() if not re.search(say, "\n".join(told["wrong", name]))]

@@ -49,3 +49,20 @@ async def test_an_attempt_is_stopped_under_its_own_token_and_not_under_an_older_
     if running.task is not None:
         with pytest.raises(asyncio.CancelledError):
             await running.task
+
+
+async def test_a_thread_over_its_timeout_keeps_its_job_when_its_worker_leaves_and_other_attempts_do_not() -> None:
+    overran, slow = claimed("pid"), claimed("pid")
+    slots = new_slots()
+    settled: list[LiveAttempt] = []
+    settler: Any = SimpleNamespace(settle=lambda attempt, _: settled.append(attempt))
+    for attempt in (overran, slow):
+        attempt.task, attempt.begun, attempt.blocking = asyncio.create_task(asyncio.Event().wait()), True, True
+        slots.held[attempt.job.id] = attempt
+    overran.stop("timeout")
+    slow.stop("shutdown")
+    Stopping(slots, settler).give_up_all()
+    assert settled == [slow], "a second attempt would run beside the thread"
+    for attempt in (overran, slow):
+        assert attempt.task is not None
+        attempt.task.cancel()

@@ -3,16 +3,16 @@
 import asyncio
 import time
 
-import pytest
-
 from apps.bookmarks.conftest import Make
 from apps.bookmarks.files import bookmarks_file
+from apps.engines import ONE_ENGINE
 from rowlock import Permanent, SourceError
 from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Behaviour, Send, answer, small_web
 from rowlock_apps.bookmarks.web import challenge
 from rowlock_apps.bookmarks.web.fetch import Limits, open_fetcher
 from rowlock_apps.bookmarks.web.head import Head
+from support.each import each
 
 WIDGET = '<form method=post><div class="g-recaptcha" data-sitekey="x"></div><input type="hidden" name="q"></form>'
 HCAPTCHA = '<script src="https://js.hcaptcha.com/1/api.js" async></script>'
@@ -87,17 +87,17 @@ async def fetched(behaviour: Behaviour, **limits: float) -> str:
             return error.code
 
 
-@pytest.mark.parametrize("name", CHALLENGES)
+@each("name", CHALLENGES)
 async def test_a_challenge_is_a_captcha(name: str) -> None:
     assert await fetched(CHALLENGES[name]) == "CAPTCHA"
 
 
-@pytest.mark.parametrize("name", PAGES)
-async def test_a_page_that_is_no_challenge_is_a_page(name: str) -> None:
+@each("name", PAGES)
+async def test_a_page_that_only_mentions_captchas_or_uses_one_is_a_page(name: str) -> None:
     assert (await fetched(PAGES[name])).startswith("page")
 
 
-@pytest.mark.parametrize("name", REFUSALS)
+@each("name", REFUSALS)
 async def test_a_refusal_without_a_challenge_is_known_by_its_status(name: str) -> None:
     behaviour, code = REFUSALS[name]
     assert await fetched(behaviour) == code
@@ -111,14 +111,12 @@ def stalls(status: bytes) -> Behaviour:
     return send_it
 
 
-@pytest.mark.parametrize(("status", "end"), [(b"403 Forbidden", "HTTP_403"), (b"200 OK", "page T")])
+@each("status, end", [(b"403 Forbidden", "HTTP_403"), (b"200 OK", "page T")])
 async def test_a_body_that_never_ends_does_not_change_what_is_known_already(status: bytes, end: str) -> None:
     assert await fetched(stalls(status), idle=0.2) == end
 
 
-@pytest.mark.parametrize(
-    "unit", ["<div class=", '<div class="', "<input ", "<form action='", "<iframe src='/_Inca", "<div "]
-)
+@each("unit", ["<div class=", '<div class="', "<input ", "<form action='", "<iframe src='/_Inca", "<div "])
 async def test_looking_for_a_challenge_takes_no_longer_for_a_hostile_page(unit: str) -> None:
     text = unit * (challenge.MOST_BYTES // len(unit))
     began = time.process_time()
@@ -126,6 +124,7 @@ async def test_looking_for_a_challenge_takes_no_longer_for_a_hostile_page(unit: 
     assert time.process_time() - began < 1
 
 
+@ONE_ENGINE
 async def test_a_challenge_is_dead_at_once_and_makes_a_block_candidate(place: Make) -> None:
     """S0.27: also one that comes with a 503, which for others means a second try."""
     it = await place({"a.example/": CHALLENGES["cloudflare, older"]})

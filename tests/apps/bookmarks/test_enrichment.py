@@ -7,6 +7,7 @@ import pytest
 
 from apps.bookmarks.conftest import Make, Place
 from apps.bookmarks.files import bookmarks_file
+from apps.engines import ONE_ENGINE
 from rowlock import FakeClock, JobHandle
 from rowlock_apps.bookmarks import app as real_app
 from rowlock_apps.bookmarks.shared import ENRICH
@@ -133,6 +134,7 @@ class Crowd:
 
 
 @pytest.mark.parametrize(("settings", "n"), [({}, 10), ({"pool_size": 3, "claim_batch_size": 3}, 3)])
+@ONE_ENGINE
 async def test_a_worker_fetches_n_links_at_a_time_and_settles_each_by_itself(
     place: Make, settings: dict[str, int], n: int
 ) -> None:
@@ -202,6 +204,7 @@ async def test_a_page_is_kept_as_far_as_its_head_goes_and_no_further(place: Make
     assert "nobody's business" not in str(everything) + str([job.result for job in await jobs(it)])
 
 
+@ONE_ENGINE
 async def test_a_file_that_is_no_page_is_known_by_its_type(place: Make) -> None:
     it = await place({"a.example/x.pdf": answer(b"%PDF" + bytes(1000), Content_Type="application/pdf")})
     [one] = await it.work(await it.bring(bookmarks_file("http://a.example/x.pdf")))
@@ -209,6 +212,7 @@ async def test_a_file_that_is_no_page_is_known_by_its_type(place: Make) -> None:
     assert await it.rows("SELECT content_type, title FROM bookmarks_pages") == [("application/pdf", None)]
 
 
+@ONE_ENGINE
 async def test_a_worker_logs_what_the_document_asks_for(place: Make, caplog: pytest.LogCaptureFixture) -> None:
     """S0.28: batch_claimed_count, job_duration_ms, success_count, fail_count and the domains that fail most, of links:
     not of the jobs that keep what became of them."""
@@ -230,6 +234,7 @@ async def test_a_worker_logs_what_the_document_asks_for(place: Make, caplog: pyt
     assert sum(milliseconds) >= 5 * wait * 1000  # of the five links; quick follow-ups among them would lower the mean
 
 
+@ONE_ENGINE
 async def test_what_is_stored_and_logged_of_a_failure_has_nobodys_data_in_it(
     place: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

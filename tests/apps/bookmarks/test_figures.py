@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from apps.bookmarks.files import large_lines, write_lines
+from apps.engines import ONE_ENGINE
 
 MEASURE = Path(__file__).with_name("measure_import.py")
 TRIES = 3
@@ -52,7 +53,7 @@ def best_of_tries(database: str, engine: str, file: Path, clock: str, seconds: f
     return Best(made, quickest, lag, min(one["peak_mb"] for one in found))
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 def test_ten_thousand_bookmarks_are_imported_quickly_and_beside_other_work(
     database: str, engine: str, tmp_path: Path
 ) -> None:

@@ -1,10 +1,10 @@
 """Bookmarks files as they come: malformed, huge, nested, in any encoding."""
 
-import asyncio
 import io
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +14,7 @@ from rowlock_apps.bookmarks.chrome_html import DEEPEST, LONGEST_TAG, Bookmark, b
 from rowlock_apps.bookmarks.encoding import encoding_of, text_of
 from rowlock_apps.bookmarks.links import INVALID, Link, link_id, link_of
 from rowlock_apps.bookmarks.uploads import BadUpload, items, opened, put_aside
+from support.each import each
 
 
 def read(text: str, size: int = 1 << 20) -> list[Bookmark]:
@@ -44,13 +45,13 @@ def test_a_file_of_chrome() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("<dl><dt><a href='x'>a<dt><a href=y>b<dl>", ["x", "y"]),
         ("<DL><A HREF = \"x\" >a</A ><A\nHREF='y'\n>b</a>", ["x", "y"]),
         ('<DL><A HREF="x>a</A><A HREF="y">b</A>', ["x>a</A><A HREF="]),
-        ('<DL><A HREF="never closed>a</A><DT>', ["never closed>a</A><DT>"][:0]),
+        ('<DL><A HREF="never closed>a</A><DT>', []),
         ("<DL><A>no href</A><A HREF=''>empty</A><A HREF=x>b</A>", ["x"]),
         ("</DL></DL></DL><DL><A HREF=x>b</A>", ["x"]),
         ("<DL><!-- <A HREF=no>x</A> --><A HREF=yes>b</A>", ["yes"]),
@@ -62,11 +63,11 @@ def test_a_file_of_chrome() -> None:
         ("<DL><A HREF='a&amp;b&#39;c\n\td'>b</A>", ["a&b'cd"]),
     ],
 )
-def test_malformed_files_give_what_can_be_had(text: str, expected: list[str]) -> None:
+def test_links_of_malformed_files_are_read_as_far_as_possible(text: str, expected: list[str]) -> None:
     assert hrefs(text) == expected
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000])
+@each("size", [1, 2, 3, 7, 64, 1000])
 def test_a_bookmarks_file_reads_alike_in_pieces_of_any_size(size: int) -> None:
     text = START.format(charset="UTF-8") + "<DT><H3>F</H3><DL><p>" + "".join(map(A.format, range(20))) + "</DL></DL>"
     assert read(text, size) == read(text)
@@ -87,7 +88,7 @@ def test_thirty_thousand_folders_are_no_deeper_than_paths_go() -> None:
     assert flat.folder == ""
 
 
-@pytest.mark.parametrize(
+@each(
     "unit",
     ["<a", '<a href="', "<a href='x", "<!--", "<", '="', "<h3>", "<dl>", '<a href=">', "&", "</a>", "<a href=x>"],
 )
@@ -100,7 +101,7 @@ def test_the_time_is_linear_in_the_size(unit: str) -> None:
     assert time.process_time() - began < 2
 
 
-@pytest.mark.parametrize("inside", ["x", "x ", "x= ", "=", "/x", "a='"])
+@each("inside", ["x", "x ", "x= ", "=", "/x", "a='"])
 def test_the_time_is_linear_in_the_size_of_a_tag(inside: str) -> None:
     """An icon may have a quarter of a megabyte; so may what is none."""
     text = f'<DL><A HREF="http://a.example/" {inside * (LONGEST_TAG // len(inside))}>t</A>'
@@ -109,8 +110,8 @@ def test_the_time_is_linear_in_the_size_of_a_tag(inside: str) -> None:
     assert time.process_time() - began < 1
 
 
-@pytest.mark.parametrize(
-    ("date", "expected"),
+@each(
+    "date, expected",
     [
         ("1700000000", 1_700_000_000),
         ("0" * 5000 + "1700000000", 1_700_000_000),
@@ -129,7 +130,7 @@ def test_a_date_is_of_this_century_or_none(date: str, expected: int | None) -> N
     assert found.added == expected
 
 
-def test_titles_and_folders_have_an_end() -> None:
+def test_long_titles_and_folders_are_cut_off() -> None:
     [found] = read("<DL><H3>" + "f" * 9999 + "</H3><DL><A HREF=x>" + "t" * 5_000_000 + "</A>")
     assert (len(found.title), len(found.folder)) == (500, 200)
 
@@ -142,8 +143,8 @@ RUSSIAN, KOREAN, FRENCH = (
 )
 
 
-@pytest.mark.parametrize(
-    ("title", "codec", "declared"),
+@each(
+    "title, codec, declared",
     [
         (RUSSIAN, "utf-8", "UTF-8"),
         (RUSSIAN, "utf-8-sig", "UTF-8"),
@@ -161,14 +162,14 @@ RUSSIAN, KOREAN, FRENCH = (
         (FRENCH, "cp1252", "UTF-8"),
     ],
 )
-def test_files_in_any_encoding_whatever_they_say(title: str, codec: str, declared: str) -> None:
+def test_a_file_is_read_in_its_real_encoding_whatever_it_declares(title: str, codec: str, declared: str) -> None:
     file = io.BytesIO(TEXT.format(charset=declared, title=title).encode(codec))
     [found] = bookmarks(text_of(file, encoding_of(file).codec))
     assert found.title == title
 
 
-@pytest.mark.parametrize(
-    ("titles", "codec", "declared", "bad", "read_as"),
+@each(
+    "titles, codec, declared, bad, read_as",
     [
         ([RUSSIAN, KOREAN], "utf-8", "UTF-8", b"\xff", "utf-8"),
         ([RUSSIAN, KOREAN], "utf-8", "nonsense", b"\xc3", "utf-8"),  # half a character
@@ -199,15 +200,15 @@ def test_characters_that_somebody_else_has_replaced_are_not_counted() -> None:
     assert encoding_of(file) == ("utf-8", 1)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@each("size", [1, 2, 3])
 def test_replaced_characters_are_counted_wherever_a_piece_ends(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rowlock_apps.bookmarks.encoding.CHUNK", size)
     data = TEXT.format(charset="UTF-8", title=f"{RUSSIAN} \ufffd").encode()
     assert encoding_of(io.BytesIO(data.replace(b" \xef\xbf\xbd", b"\xff\xef\xbf\xbd\xfe"))) == ("utf-8", 2)
 
 
-@pytest.mark.parametrize("declared", ["unicode_escape", "raw_unicode_escape", "utf-7", "punycode", "idna", "rot13"])
-def test_what_is_no_encoding_of_the_web_is_not_believed(declared: str) -> None:
+@each("declared", ["unicode_escape", "raw_unicode_escape", "utf-7", "punycode", "idna", "rot13"])
+def test_a_declared_encoding_that_browsers_do_not_know_is_ignored(declared: str) -> None:
     file = io.BytesIO(TEXT.format(charset=declared, title=r"été \ud800").encode("cp1252"))
     [found] = bookmarks(text_of(file, encoding_of(file).codec))
     assert found.title == r"été \ud800"
@@ -232,15 +233,19 @@ def test_broken_bytes_cost_only_themselves() -> None:
     assert found.link == Link(link_id("http://a.example/"), "http://a.example/", "a.example")
 
 
-def test_a_path_is_opened_and_closed(tmp_path: object) -> None:
-    with opened(bookmarks_file("http://a.example/")) as file:
-        assert put_aside(file, io.BytesIO()).total == 1
-    with pytest.raises(BadUpload, match="cannot read"), opened(f"{tmp_path}/nowhere.html"):
+def test_an_upload_may_be_bytes_or_a_path(tmp_path: Path) -> None:
+    content, path = bookmarks_file("http://a.example/"), tmp_path / "bookmarks.html"
+    path.write_bytes(content)
+    for upload in (content, path, str(path)):
+        with opened(upload) as file:
+            assert put_aside(file, io.BytesIO()).total == 1
+    assert file.closed
+    with pytest.raises(BadUpload, match="cannot read"), opened(tmp_path / "nowhere.html"):
         pass
 
 
-@pytest.mark.parametrize(
-    ("href", "expected"),
+@each(
+    "href, expected",
     [
         ("http://a.example/x?b=1&utm_source=y", "http://a.example/x?b=1"),
         ("  HTTPS://A.Example:443/ä b ", "https://a.example/%C3%A4%20b"),
@@ -255,7 +260,7 @@ def test_a_path_is_opened_and_closed(tmp_path: object) -> None:
         ("http://127.1/", INVALID),
     ],
 )
-def test_links_are_canonical_or_have_a_reason(href: str, expected: str) -> None:
+def test_a_bookmark_has_a_canonical_link_or_the_reason_why_it_has_none(href: str, expected: str) -> None:
     found = link_of(href)
     assert (found.url if isinstance(found, Link) else found) == expected
 
@@ -267,17 +272,6 @@ def test_a_links_id_is_made_of_its_url() -> None:
     assert link_of("http://[2606:4700::1]:8080/x") == Link(
         link_id("http://[2606:4700::1]:8080/x"), "http://[2606:4700::1]:8080/x", "[2606:4700::1]"
     )
-
-
-async def test_reading_does_not_hold_the_loop() -> None:
-    file = io.BytesIO(bookmarks_file(*(f"http://a.example/{n}" for n in range(20_000))))
-    reading = asyncio.create_task(asyncio.to_thread(put_aside, file, io.BytesIO()))
-    turns = 0
-    while not reading.done():
-        await asyncio.sleep(0.001)
-        turns += 1
-    assert (await reading).total == 20_000
-    assert turns >= 5
 
 
 async def test_links_are_written_in_one_order_by_everybody() -> None:

@@ -11,6 +11,7 @@ from rowlock import Permanent
 from rowlock.public_web import AddressRefused, is_public_address, public_socket, web_target
 from rowlock_apps.bookmarks.small_web import PUBLIC, answer, page, redirect, robots, small_web, to_loopback
 from rowlock_apps.bookmarks.web.fetch import open_fetcher, redirected
+from support.each import each
 
 PRIVATE_V4 = [
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "10.255.255.255", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.1.2.3",
@@ -23,7 +24,7 @@ PRIVATE_V6 = [
     "::127.0.0.1", "::10.0.0.1", "::8.8.8.8", "64:ff9b::127.0.0.1", "64:ff9b::a9fe:a9fe", "64:ff9b::10.0.0.1",
     "64:ff9b:1::1", "2002:7f00:1::", "2002:a00:1::", "2002:a9fe:a9fe::", "2001:0:4136:e378:8000:63bf:3fff:fdd2",
     "2001::1", "2001:10::1", "2001:20::1", "2001:db8::1", "3fff::1", "100::1", "fc00::1", "fd00:ec2::254", "fe80::1",
-    "febf::1", "fec0::1", "ff02::1", "ff0e::1", "5f00::1", "4000::1", "fe80::1%eth0",
+    "febf::1", "fec0::1", "ff02::1", "ff0e::1", "5f00::1", "4000::1", "fe80::1%eth0", "2606:4700::6810:84e5%eth0",
 ]  # fmt: skip
 SPELLINGS = [
     "localhost", "LOCALHOST", "localhost.", "sub.localhost", "localhost.localdomain.local", "printer.local",
@@ -64,23 +65,21 @@ async def test_no_hostile_host_is_ever_dialled() -> None:
     assert dict(web.resolved) == {}
 
 
-@pytest.mark.parametrize("address", [*PRIVATE_V4, *PRIVATE_V6])
-def test_an_address_that_is_not_public_is_not(address: str) -> None:
+@each("address", [*PRIVATE_V4, *PRIVATE_V6])
+def test_private_and_special_addresses_are_not_public(address: str) -> None:
     assert not is_public_address(address)
     info = (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80))
     with pytest.raises(AddressRefused):
         public_socket(info)
 
 
-@pytest.mark.parametrize(
-    "address", ["8.8.8.8", "93.184.215.14", "2606:4700::6810:84e5", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"]
-)
-def test_a_public_address_is_recognised_as_public(address: str) -> None:
+@each("address", ["8.8.8.8", "93.184.215.14", "2606:4700::6810:84e5", "64:ff9b::8.8.8.8", "::ffff:8.8.8.8"])
+def test_public_addresses_are_public(address: str) -> None:
     assert is_public_address(address)
 
 
-@pytest.mark.parametrize("address", [*PRIVATE_V4, *PRIVATE_V6, "not an address", ""])
-async def test_a_name_with_one_bad_answer_is_not_called(address: str) -> None:
+@each("address", [*PRIVATE_V4, *PRIVATE_V6, "not an address", ""])
+async def test_a_name_with_one_private_address_among_its_answers_is_never_called(address: str) -> None:
     """All answers are looked at, not only the first."""
     async with small_web({}, {"a.example": [PUBLIC, address]}) as web, open_fetcher(web.resolve, web.dial) as fetcher:
         with pytest.raises(AddressRefused, match="not a public address"):
@@ -105,7 +104,7 @@ async def test_a_name_is_resolved_once_for_each_request_and_called_where_it_was_
     assert (len(asked), len(web.dialled)) == (3, 2)
 
 
-@pytest.mark.parametrize(
+@each(
     "location",
     [
         *(f"http://{address}/" for address in PRIVATE_V4[::3]),
@@ -227,13 +226,13 @@ async def test_a_fetcher_may_be_given_ports_other_than_80_and_443() -> None:
                 await fetcher.page("http://a.example/")
 
 
-async def test_an_answer_that_is_none_is_the_servers_fault() -> None:
+async def test_a_response_that_is_not_http_is_an_error_that_names_the_server() -> None:
     async with small_web({"a.example/": answer(status="abc")}) as web, open_fetcher(web.resolve, web.dial) as fetcher:
         with pytest.raises(Exception, match=r"a\.example"):
             await fetcher.page("http://a.example/")
 
 
-@pytest.mark.parametrize(
+@each(
     "location",
     [
         "http://h.example:99999/cb?code=canary#canary",
@@ -245,7 +244,7 @@ async def test_an_answer_that_is_none_is_the_servers_fault() -> None:
         "http://h.example:22/?q=canary",
     ],
 )
-def test_a_refused_redirect_says_whose_it_is_and_nothing_of_its_url(location: str) -> None:
+def test_a_refused_redirect_names_its_server_and_nothing_of_its_url(location: str) -> None:
     """S0.29: what it carries may let others in."""
     with pytest.raises(AddressRefused) as refused:
         redirected(web_target("http://a.example/"), location, (80, 443))

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -17,9 +18,10 @@ from rowlock_apps.bookmarks.small_web import Send, answer, endless, page, small_
 from rowlock_apps.bookmarks.web import body
 from rowlock_apps.bookmarks.web.fetch import Limits, open_fetcher
 from rowlock_apps.bookmarks.web.head import MOST_BYTES, HeadReader, head_of
+from support.each import each
 
 MEASURE = Path(__file__).with_name("measure_fetch.py")
-QUICK = Limits(total=6.0, headers=5.0, idle=4.0)
+PATIENT = Limits(total=60.0, headers=60.0, idle=60.0)
 
 
 def test_bombs_and_endless_pages_take_little_memory_and_time() -> None:
@@ -56,7 +58,7 @@ def cpu_seconds(data: bytes) -> float:
     return time.process_time() - began
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         b"<div>" * 1_000_000,
@@ -80,13 +82,13 @@ def cpu_seconds(data: bytes) -> float:
     ],
     ids=lambda data: repr(data[:18]),
 )
-def test_a_head_that_was_made_to_be_slow_is_not(data: bytes) -> None:
+def test_a_head_made_to_slow_down_the_parser_takes_at_most_a_second(data: bytes) -> None:
     """Depth of 1e6, 1e5 attributes, and what else parsers stumble over: at most a second of CPU time."""
     assert cpu_seconds(data) <= 1.0
 
 
-@pytest.mark.parametrize("charset", ["punycode", "idna", "unicode_escape", "utf-7", "undefined", "zip", "a\x00b"])
-def test_a_charset_that_is_not_of_the_web_is_not_believed(charset: str) -> None:
+@each("charset", ["punycode", "idna", "unicode_escape", "utf-7", "undefined", "zip", "a\x00b"])
+def test_a_charset_that_browsers_do_not_know_is_read_as_utf8(charset: str) -> None:
     """Some take many seconds, some make of a page what nobody wrote; it is read as UTF-8."""
     began = time.process_time()
     for data in (rb"<title>+2AA- \ud800 x</title>", b"<title>+2AA- \\ud800 x</title>x-" + b"9" * MOST_BYTES):
@@ -108,8 +110,8 @@ def test_nothing_is_read_after_the_end_of_a_pages_head_or_the_byte_limit() -> No
     assert reader.done
 
 
-@pytest.mark.parametrize(
-    ("data", "charset", "title"),
+@each(
+    "data, charset, title",
     [
         ("<title>Привет</title>".encode("cp1251"), "windows-1251", "Привет"),
         ("<meta charset=euc-kr><title>안녕</title>".encode("euc-kr"), None, "안녕"),
@@ -122,7 +124,7 @@ def test_nothing_is_read_after_the_end_of_a_pages_head_or_the_byte_limit() -> No
         (b"<title>" + b"long " * 500, None, ("long " * 100).strip()),
     ],
 )
-def test_titles_in_any_encoding(data: bytes, charset: str | None, title: str) -> None:
+def test_a_title_is_read_in_the_encoding_of_its_page(data: bytes, charset: str | None, title: str) -> None:
     reader = HeadReader()
     reader.feed(data)
     assert reader.head("http://a.example/", charset).title == title
@@ -155,7 +157,7 @@ async def test_a_body_is_unpacked_step_by_step_and_cut_off() -> None:
     assert b"".join([step async for step in body.inflated(chunks(b"ab", b"cd"), "identity", 3)]) == b"abc"
 
 
-@pytest.mark.parametrize("name", ["br", "zstd", "deflate", "gzip, gzip", "compress"])
+@each("name", ["br", "zstd", "deflate", "gzip, gzip", "compress"])
 async def test_an_encoding_that_was_not_asked_for_is_refused(name: str) -> None:
     with pytest.raises(Permanent) as refused:
         [step async for step in body.inflated(chunks(b"x"), name)]
@@ -167,7 +169,7 @@ async def test_broken_gzip_is_the_servers_fault() -> None:
         [step async for step in body.inflated(chunks(b"not gzip at all"), "gzip")]
 
 
-async def test_a_server_that_closes_in_the_middle_is_an_error_of_its_own() -> None:
+async def test_a_server_that_closes_in_the_middle_of_a_page_is_a_connection_error() -> None:
     async def half(send: Send) -> None:
         await send(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1000\r\n\r\n<title>ha")
 
@@ -183,9 +185,13 @@ async def test_many_slow_servers_do_not_hold_up_a_quick_one() -> None:
         "quick.example/": page("Q"),
         "slow.example/robots.txt": answer(),
     }
-    async with small_web(pages) as web, open_fetcher(web.resolve, web.dial, limits=QUICK) as fetcher:
+    async with small_web(pages) as web, open_fetcher(web.resolve, web.dial, limits=PATIENT) as fetcher:
         slow = [asyncio.create_task(fetcher.page(f"http://slow.example/{n}")) for n in range(20)]
+        async with asyncio.timeout(30):
+            while len([path for path in web.asked if re.fullmatch(r"slow\.example/\d+", path)]) < 20:
+                await asyncio.sleep(0.01)
         assert (await fetcher.page("http://quick.example/")).head.title == "Q"
         assert not any(task.done() for task in slow)
-        ends = await asyncio.gather(*slow, return_exceptions=True)
-    assert {getattr(end, "code", None) for end in ends} == {"TIMEOUT"}
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)

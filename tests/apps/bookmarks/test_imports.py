@@ -1,16 +1,19 @@
 """Imports on both engines: what is placed, what is counted, and that each link has one job."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from apps.bookmarks.conftest import Make
 from apps.bookmarks.files import bookmarks_file
+from apps.engines import ONE_ENGINE
 from rowlock import BatchNotFound, InvalidArguments
-from rowlock_apps.bookmarks import BadUpload, ImportNotFound, import_file
+from rowlock_apps.bookmarks import BadUpload, ImportNotFound, import_file, imports
 from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Send, answer, page
+from rowlock_apps.bookmarks.uploads import Contents, put_aside
 
 SOME = ["http://a.example/1", "http://a.example/2", "http://b.example/1"]
 PAGES = {link.removeprefix("http://"): page(link) for link in SOME}
@@ -111,6 +114,7 @@ async def test_a_link_that_is_being_fetched_for_another_import_is_left_to_it(pla
     assert it.web.asked["a.example/1"] == 1
 
 
+@ONE_ENGINE
 async def test_what_is_not_of_the_web_is_kept_and_never_fetched(place: Make) -> None:
     """S0.11: bookmarklets and the like are placements; they have no job, are counted, and can be seen."""
     others = [
@@ -160,6 +164,7 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 
 
+@ONE_ENGINE
 async def test_a_bad_upload_is_a_clear_error_and_leaves_nothing(place: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """S0.3: bad input is refused before anything is written."""
     it = await place({})
@@ -179,6 +184,7 @@ async def test_a_bad_upload_is_a_clear_error_and_leaves_nothing(place: Make, mon
     assert await it.app.jobs() == []
 
 
+@ONE_ENGINE
 async def test_bad_words_for_users_and_imports_are_refused(place: Make) -> None:
     it = await place({})
     for user in (" ", "a\x00b", "\ud800"):
@@ -199,6 +205,7 @@ async def test_a_canceled_import_says_so_and_its_links_may_be_imported_again(pla
     assert (one.status, one.processed_items) == ("succeeded", 3)
 
 
+@ONE_ENGINE
 async def test_the_web_tier_makes_jobs_and_fetches_nothing(place: Make) -> None:
     """S0.3: an import without a worker asks nobody for anything."""
     it = await place(PAGES)
@@ -206,6 +213,7 @@ async def test_the_web_tier_makes_jobs_and_fetches_nothing(place: Make) -> None:
     assert (it.web.asked.total(), it.web.resolved.total(), it.web.dialled) == (0, 0, [])
 
 
+@ONE_ENGINE
 async def test_a_file_with_a_bad_byte_is_imported_with_a_warning(place: Make) -> None:
     """S0.7: the import's record says what was replaced; a file without such bytes has no warning."""
     it = await place({})
@@ -241,3 +249,20 @@ async def test_the_id_of_an_import_is_told_before_its_first_bookmark_is_placed(p
     with pytest.raises(BadUpload):
         await import_file(it.app, "ana", b"not bookmarks", begun=begun)
     assert len(told) == 1
+
+
+@ONE_ENGINE
+async def test_a_file_is_read_in_a_thread_so_that_it_does_not_block_the_event_loop(
+    place: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = await place({})
+    threads: list[int] = []
+
+    def noted(*args: Any) -> Contents:
+        threads.append(threading.get_ident())
+        return put_aside(*args)
+
+    monkeypatch.setattr(imports, "put_aside", noted)
+    await it.bring(bookmarks_file(*SOME))
+    assert len(threads) == 1
+    assert threads != [threading.get_ident()]

@@ -18,11 +18,13 @@ import pytest
 from typer.testing import CliRunner
 
 from apps.bookmarks.files import bookmarks_file
+from apps.engines import ONE_ENGINE
 from rowlock import Rowlock
 from rowlock_apps.bookmarks import import_file, imports, make_app, read_import
 from rowlock_apps.bookmarks.__main__ import commands
 from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import Send, page, small_web
+from support.each import each
 
 HERE = Path(__file__).parent
 REAL = "rowlock_apps.bookmarks:app"
@@ -129,6 +131,7 @@ async def both_there(app: Rowlock, processes: Processes) -> None:
             await asyncio.sleep(0.05)
 
 
+@ONE_ENGINE
 async def test_a_killed_workers_links_are_fetched_by_another(database: str, processes: Processes) -> None:
     """S0.13: no link stays running for ever; the death of its worker costs it no try."""
     asked = 0
@@ -225,8 +228,8 @@ def test_the_readmes_python_and_sql_run(processes: Processes, postgres: str) -> 
             connection.execute(statement)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
+@each(
+    "words, message",
     [
         (["import", "nowhere.html", "--user", "ana"], "bookmarks: cannot read nowhere.html: No such file or directory"),
         (["import", "bookmarks.html", "--user", " "], "bookmarks: user_id must be text"),

@@ -6,12 +6,13 @@ from rowlock import SourceError
 from rowlock_apps.bookmarks.small_web import answer, page, small_web
 from rowlock_apps.bookmarks.web import robots
 from rowlock_apps.bookmarks.web.fetch import ROBOT, open_fetcher
+from support.each import each
 
 ALL = "User-agent: *\nDisallow: "
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "allowed"),
+@each(
+    "text, path, allowed",
     [
         (ALL + "/", "/x", False),
         (ALL, "/x", True),

@@ -4,10 +4,11 @@ import pytest
 
 from rowlock import Permanent
 from rowlock_apps.bookmarks.tasks import scrub, scrubbed
+from support.each import each
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("cannot get https://a.example/p?token=abc#frag now", "cannot get https://a.example/p?… now"),
         ("http://user:pw@a.example/p", "http://a.example/p"),

@@ -6,6 +6,7 @@ import pytest
 
 from apps.bookmarks.conftest import Make
 from apps.bookmarks.files import bookmarks_file
+from apps.engines import ONE_ENGINE
 from rowlock import fixed
 from rowlock_apps.bookmarks.shared import ENRICH
 from rowlock_apps.bookmarks.small_web import answer
@@ -23,6 +24,7 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
     started.close()
 
 
+@ONE_ENGINE
 async def test_every_failed_try_of_a_link_is_an_event_without_anybodys_data(place: Make, receiver: Receiver) -> None:
     """S0.29"""
     pages = {
@@ -41,6 +43,7 @@ async def test_every_failed_try_of_a_link_is_an_event_without_anybodys_data(plac
     assert receiver.text.count(CANARY) == 0
 
 
+@ONE_ENGINE
 async def test_a_link_that_turns_dead_leaves_a_breadcrumb(place: Make, receiver: Receiver) -> None:
     """S0.30"""
     it = await place({"a.example": answer(status="410 Gone")})

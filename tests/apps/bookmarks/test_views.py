@@ -16,14 +16,6 @@ def engine() -> str:
     return "postgres"
 
 
-IMPORT_COLUMNS = (
-    "id user_id source_type status "
-    "total_items processed_items failed_items "
-    "created_at started_at finished_at last_error"
-)  # fmt: skip
-ENRICHMENT_COLUMNS = (
-    "id link_canonical_id status attempts max_attempts run_after locked_at locked_by last_error created_at updated_at"
-)
 # As the document prints it.
 ELIGIBLE = """
 SELECT link_canonical_id FROM enrichment_jobs
@@ -38,12 +30,6 @@ async def reader(postgres: str) -> AsyncIterator[psycopg.AsyncConnection]:
     async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as connection:
         await connection.execute("SET search_path = bookmarks")
         yield connection
-
-
-async def columns(reader: psycopg.AsyncConnection, view: str) -> str:
-    found = await reader.execute(f"SELECT * FROM {view} LIMIT 0")
-    assert found.description is not None
-    return " ".join(column.name for column in found.description)
 
 
 async def all_of(reader: psycopg.AsyncConnection, sql: str) -> list[tuple[object, ...]]:
@@ -61,12 +47,6 @@ async def imported(place: Make) -> Place:
 
 
 LINKS = ["http://a.example/", "http://dead.example/", "http://shaky.example/", "javascript:1"]
-
-
-async def test_the_views_have_the_documents_columns(reader: psycopg.AsyncConnection) -> None:
-    """S0.5–S0.9."""
-    assert await columns(reader, "import_jobs") == IMPORT_COLUMNS
-    assert await columns(reader, "enrichment_jobs") == ENRICHMENT_COLUMNS
 
 
 async def test_the_views_speak_the_documents_words(place: Make, reader: psycopg.AsyncConnection) -> None:
@@ -116,16 +96,6 @@ async def test_a_link_has_one_row_there_its_newest_job(place: Make, reader: psyc
     assert await all_of(
         reader, "SELECT 1 FROM enrichment_jobs e JOIN public.bookmarks_links l ON l.id = e.link_canonical_id"
     ) == [(1,)]
-
-
-async def test_an_enrichment_job_with_a_bad_link_id_does_not_break_the_view(
-    place: Make, reader: psycopg.AsyncConnection
-) -> None:
-    """S0.8: anybody may enqueue anything; the view must answer all the same."""
-    it = await imported(place)
-    await it.bring(bookmarks_file("http://a.example/"))
-    await it.app.enqueue(ENRICH, link_id="not an id", host="a.example")
-    assert await all_of(reader, "SELECT status FROM enrichment_jobs") == [("queued",)]
 
 
 WRITES = [

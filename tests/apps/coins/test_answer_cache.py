@@ -12,6 +12,7 @@ from rowlock.core.errors import InvalidArguments
 from rowlock_apps.coins import answer_file as cache_file
 from rowlock_apps.coins.answer_cache import AnswerCache
 from rowlock_apps.coins.answer_file import ROW_BYTES
+from support.each import each
 from support.rigs.answer_cache import Clock, Make, answers, rows
 
 
@@ -27,7 +28,7 @@ def test_different_parts_never_make_the_same_key() -> None:
     assert len(set(keys)) == len(texts) ** 3
 
 
-@pytest.mark.parametrize("value", [0, False, "", [], {"a": [1, 2.5, None, "ü\ud800|"]}, "x" * 100_000])
+@each("value", [0, False, "", [], {"a": [1, 2.5, None, "ü\ud800|"]}, "x" * 100_000])
 async def test_a_value_comes_back_as_it_was(make: Make, value: Any) -> None:
     await make().put("k", value)
     assert await make().get("k") == value
@@ -42,7 +43,7 @@ async def test_a_value_replaces_the_one_before(make: Make) -> None:
     assert (cache.hits, cache.misses) == (1, 1)
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), b"x", {("a",): 1}])
+@each("value", [object(), {1, 2}, float("nan"), b"x", {("a",): 1}])
 async def test_what_is_not_json_is_refused_and_changes_nothing(make: Make, value: Any) -> None:
     cache = make()
     await cache.put("k", "old")
@@ -52,8 +53,8 @@ async def test_what_is_not_json_is_refused_and_changes_nothing(make: Make, value
     assert await cache.get("k") == "old"
 
 
-@pytest.mark.parametrize("key", [None, 7, b"k", "\ud800", ["k"]])
-async def test_a_key_is_text(make: Make, key: Any) -> None:
+@each("key", [None, 7, b"k", "\ud800", ["k"]])
+async def test_a_cache_key_that_is_not_text_is_refused(make: Make, key: Any) -> None:
     cache = make()
     for call in (cache.get(key), cache.put(key, 1), cache.forget(key), cache.get_or_call(key, answers(1))):
         with pytest.raises(InvalidArguments, match="key must be valid text"):
@@ -125,8 +126,8 @@ async def test_expired_rows_are_deleted_in_batches(make: Make, clock: Clock, tmp
     assert rows(tmp_path / "answers.db") == 1
 
 
-@pytest.mark.parametrize("ttl", [0, -1, float("nan"), float("inf"), True, "60"])
-async def test_a_lifetime_is_a_time(make: Make, ttl: Any) -> None:
+@each("ttl", [0, -1, float("nan"), float("inf"), True, "60"])
+async def test_a_lifetime_that_is_not_a_positive_time_is_refused(make: Make, ttl: Any) -> None:
     with pytest.raises(InvalidArguments, match="ttl"):
         make(ttl=ttl)
     with pytest.raises(InvalidArguments, match="ttl"):
@@ -151,12 +152,13 @@ async def test_a_full_cache_drops_the_least_recently_used_answer(make: Make) -> 
     assert [await cache.get(f"k{n}") is not None for n in range(5)] == [True, False, False, True, True]
 
 
-@pytest.mark.parametrize("batch", [2, 200])
+@each("batch", [2, 200])
 async def test_reads_count_for_others_when_they_are_many_or_the_reader_closes(
-    make: Make, batch: int, monkeypatch: pytest.MonkeyPatch
+    make: Make, tmp_path: Path, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_file, "BATCH", batch)
-    writer, reader = make(max_bytes=room_for(3)), make()
+    file = tmp_path / f"{batch}.db"
+    writer, reader = make(file, max_bytes=room_for(3)), make(file)
     for key in ("k0", "k1", "k2"):
         await writer.put(key, "x" * 1000)
     await reader.get("k1")
@@ -185,7 +187,7 @@ async def test_an_answer_that_is_too_large_is_not_cached_and_removes_the_older_a
     assert await cache.get_or_call("k2", answers("x" * 5000)) == "x" * 5000
 
 
-async def test_a_large_one_may_push_out_more_than_one_batch(make: Make, tmp_path: Path) -> None:
+async def test_a_large_answer_may_push_out_more_than_one_batch_of_others(make: Make, tmp_path: Path) -> None:
     cache = make(max_bytes=100_000)
     for n in range(600):
         await cache.put(f"k{n}", n)
@@ -195,19 +197,21 @@ async def test_a_large_one_may_push_out_more_than_one_batch(make: Make, tmp_path
     assert await cache.get("large") is not None
 
 
-@pytest.mark.parametrize("size", [1, 2050, 20_000])
-async def test_the_file_of_the_answer_cache_stays_below_its_limit(make: Make, tmp_path: Path, size: int) -> None:
-    limit = {1: 200_000, 2050: 500_000, 20_000: 1_000_000}[size]
-    cache, draw, written, largest = make(max_bytes=limit), random.Random(7), 0, 0
+@each("size, limit", [(1, 200_000), (2050, 500_000), (20_000, 1_000_000)])
+async def test_the_file_of_the_answer_cache_stays_below_its_limit(
+    make: Make, tmp_path: Path, size: int, limit: int
+) -> None:
+    file = tmp_path / str(size) / "answers.db"
+    cache, draw, written, largest = make(file, max_bytes=limit), random.Random(7), 0, 0
     while written < 4 * limit:
         length = draw.randint(1, 2 * size)
         await cache.put(f"k{draw.random()}", "x" * length)
         written += length + (ROW_BYTES if size == 1 else 0)
-        largest = max(largest, on_disk(tmp_path))
+        largest = max(largest, on_disk(file.parent))
     assert largest <= 2 * limit
-    sizes = rows(tmp_path / "answers.db", "SELECT sum(size) FROM answers")
+    sizes = rows(file, "SELECT sum(size) FROM answers")
     assert limit // 2 < sizes <= limit
-    assert rows(tmp_path / "answers.db", "SELECT bytes FROM total") == sizes
+    assert rows(file, "SELECT bytes FROM total") == sizes
 
 
 async def test_space_of_expired_answers_is_given_back_bit_by_bit(make: Make, clock: Clock, tmp_path: Path) -> None:
@@ -221,7 +225,7 @@ async def test_space_of_expired_answers_is_given_back_bit_by_bit(make: Make, clo
     assert rows(tmp_path / "answers.db", "PRAGMA page_count") < full / 4
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, "1"])
-def test_a_size_is_a_whole_number(tmp_path: Path, wrong: Any) -> None:
+@each("wrong", [0, -1, 1.5, "1"])
+def test_a_size_limit_that_is_not_a_positive_whole_number_is_refused(tmp_path: Path, wrong: Any) -> None:
     with pytest.raises(InvalidArguments, match="max_bytes"):
         AnswerCache(tmp_path / "answers.db", max_bytes=wrong)

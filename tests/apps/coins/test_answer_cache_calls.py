@@ -10,6 +10,7 @@ import pytest
 
 from rowlock.core.errors import ConfigError, InvalidArguments
 from rowlock_apps.coins.answer_cache import AnswerCache
+from support.each import each
 from support.rigs.answer_cache import Clock, Make, Source, answers
 
 
@@ -85,12 +86,12 @@ async def test_an_error_that_nobody_else_waits_for_is_not_reported_as_lost(make:
     assert lost == []
 
 
-def test_a_switch_that_is_no_bool_is_refused(make: Make) -> None:
+def test_enabled_must_be_a_bool(make: Make) -> None:
     with pytest.raises(InvalidArguments, match="must be True or False, not 'false'"):
         make(enabled="false")
 
 
-@pytest.mark.parametrize("enabled", [True, False])
+@each("enabled", [True, False])
 async def test_cached_or_not_an_answer_looks_the_same(make: Make, enabled: bool) -> None:
     cache = make(enabled=enabled)
     assert [await cache.get_or_call("k", answers((1, 2))) for _ in range(2)] == [[1, 2], [1, 2]]
@@ -132,8 +133,8 @@ async def test_after_close_nothing_is_cached_and_nothing_fails(make: Make, tmp_p
     assert await make().get("k") == 1
 
 
-@pytest.mark.parametrize(
-    ("env", "enabled", "ttl"),
+@each(
+    "env, enabled, ttl",
     [
         ({}, True, 3600),
         ({"CACHE_ENABLED": "false"}, False, 3600),
@@ -144,14 +145,15 @@ async def test_after_close_nothing_is_cached_and_nothing_fails(make: Make, tmp_p
         ({"CACHE_ENABLED": "1", "CACHE_TTL_SECONDS": "0.5"}, True, 0.5),
     ],
 )
-async def test_the_environment_says_whether_and_for_how_long(
+async def test_the_environment_turns_the_cache_on_or_off_and_sets_its_lifetime(
     tmp_path: Path, clock: Clock, env: dict[str, str], enabled: bool, ttl: float
 ) -> None:
     cache = AnswerCache.from_env(tmp_path / "answers.db", env, clock=clock)
     await cache.put("k", 1)
-    clock.now += ttl - 0.01
+    start = clock.now
+    clock.now = start + ttl - 0.01
     assert await cache.get("k") == (1 if enabled else None)
-    clock.now += 0.01
+    clock.now = start + ttl
     assert await cache.get("k") is None
     await cache.close()
 
@@ -163,8 +165,8 @@ async def test_the_process_environment_is_read_if_no_other_is_given(
     assert AnswerCache.from_env(tmp_path / "answers.db").enabled is False
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@each(
+    "name, value",
     [
         ("CACHE_ENABLED", "maybe"),
         ("CACHE_ENABLED", ""),

@@ -18,6 +18,7 @@ import pytest
 from rowlock_apps.coins import answer_file as cache_file
 from rowlock_apps.coins.answer_cache import AnswerCache
 from rowlock_apps.coins.answer_file import PAUSE_SECONDS
+from support.each import each
 from support.rigs.answer_cache import Clock, Make, answers, rows, warnings
 
 
@@ -100,12 +101,13 @@ async def test_only_their_owner_can_read_new_files_and_one_that_exists_keeps_its
     assert modes == dict.fromkeys(private, 0o600) | dict.fromkeys(shared, 0o660)
 
 
-@pytest.mark.parametrize("place", ["file/answers.db", "folder", "file/deeper/answers.db"])
-async def test_a_place_where_no_file_can_be_is_as_if_it_were_off(
+@each("place", ["file/answers.db", "folder", "file/deeper/answers.db"])
+async def test_a_path_where_no_file_can_be_turns_the_cache_off_with_one_warning(
     make: Make, clock: Clock, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("a regular file")
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder").mkdir(exist_ok=True)
+    caplog.clear()
     cache = make(tmp_path / place)
     assert await use(cache) == [None, 3]
     await cache.clear()

@@ -7,14 +7,15 @@ from pydantic import ValidationError
 
 from apps.coins.helpers import MORGAN, PEACE
 from rowlock_apps.coins.coin import Coin, match_strength
+from support.each import each
 
 CENT = Coin(year=1909, mintmark="S", denomination="Cent", series="Lincoln", title="VDB")
 BARE = Coin(year=1921, mintmark="D", denomination="Dollar")
 DENARIUS = Coin(year=79, denomination="Denarius")
 
 
-@pytest.mark.parametrize(
-    ("coin", "title", "strength"),
+@each(
+    "coin, title, strength",
     [
         (MORGAN, "1921-D Morgan Dollar", 100),
         (MORGAN, "MORGAN DOLLAR 1921 D, almost uncirculated", 100),
@@ -48,7 +49,7 @@ def test_the_cache_key_has_the_documents_parts_in_its_order() -> None:
     assert PEACE.cache_key("ebay") == "ebay|1922||Dollar|Peace|"
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"year": 0},
@@ -63,6 +64,6 @@ def test_the_cache_key_has_the_documents_parts_in_its_order() -> None:
         {"grade": "MS65"},
     ],
 )
-def test_a_description_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_description_of_a_coin_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         Coin(**(MORGAN.model_dump() | wrong))

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from apps.coins.helpers import LISTING, MORGAN, PEACE, Says, fetch, hanging, listing, reclaim, says
+from apps.engines import ONE_ENGINE
 from rowlock import ConfigError, Context, InvalidArguments
 from rowlock.testing import Testing
 from rowlock_apps.coins import Coins
 from rowlock_apps.coins.answer_cache import AnswerCache
 from rowlock_apps.coins.markets import Markets, steady
+from support.each import each
 
 POINTS = "SELECT dedupe_key, title, price_cents, match_strength FROM coins_price_points ORDER BY dedupe_key"
-SQLITE_ONLY = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # what the database has no part in
 VALUATIONS = "SELECT intake_id, value_cents, points FROM coins_valuations ORDER BY intake_id"
 
 
@@ -40,7 +41,7 @@ async def test_a_coin_gets_its_prices_and_a_valuation(coins: Coins, t: Testing, 
     assert worth.low < worth.cents < worth.high  # type: ignore[operator]
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_one_job_for_each_enabled_market(coins: Coins, t: Testing, markets: Markets) -> None:
     for name in ("a", "b", "c"):
         await coins.set_market(name, markets.add(name, steady()))
@@ -85,8 +86,10 @@ async def test_the_same_price_twice_in_one_answer_is_one_point(coins: Coins, t: 
     assert [(key[:4], strength) for key, _, _, strength in stored] == [("ext_", 100), ("hash", 100)]
 
 
-@SQLITE_ONLY
-async def test_points_are_apart_by_coin_and_by_market(coins: Coins, t: Testing, markets: Markets, market: Says) -> None:
+@ONE_ENGINE
+async def test_each_coin_has_its_own_price_points_of_each_market(
+    coins: Coins, t: Testing, markets: Markets, market: Says
+) -> None:
     await coins.set_market("other", markets.add("other", Says(LISTING)))
     await coins.submit(MORGAN)
     await coins.submit(PEACE)
@@ -118,7 +121,7 @@ async def test_a_coin_handed_in_twice_is_one_intake(coins: Coins, t: Testing, ma
     assert len(await fetch(coins, VALUATIONS)) == 1
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_prices_in_another_currency_are_kept_but_not_counted(coins: Coins, t: Testing, market: Says) -> None:
     market.rows = [LISTING, listing(external_id="2", currency="EUR", price="1000")]
     await coins.submit(MORGAN)
@@ -127,7 +130,7 @@ async def test_prices_in_another_currency_are_kept_but_not_counted(coins: Coins,
     assert await fetch(coins, VALUATIONS) == [(1, 4150, 1)]
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_a_coin_for_which_nothing_fits_has_no_valuation(coins: Coins, t: Testing, market: Says) -> None:
     market.rows = [listing(title="a lot of old silver")]
     await coins.submit(MORGAN)
@@ -136,6 +139,7 @@ async def test_a_coin_for_which_nothing_fits_has_no_valuation(coins: Coins, t: T
     assert (worth.points, worth.cents, worth.basis) == (1, None, None)
 
 
+@ONE_ENGINE
 async def test_bad_listings_are_left_out_and_counted(coins: Coins, t: Testing, market: Says) -> None:
     market.rows = [listing(external_id="2", price=-5), LISTING, listing(external_id="3", title="a\x00b")]
     await coins.submit(MORGAN)
@@ -182,7 +186,7 @@ async def test_a_worker_that_was_given_up_writes_nothing(coins: Coins, t: Testin
 # --- the cache
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_an_answer_is_good_for_an_hour(coins: Coins, t: Testing, markets: Markets, market: Says) -> None:
     """S4.28: the cache is asked before the market; TTL 3600 s."""
     cached = []
@@ -199,7 +203,7 @@ async def test_an_answer_is_good_for_an_hour(coins: Coins, t: Testing, markets: 
     assert markets.asked["says"] == 3  # another coin has another key
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 @pytest.mark.parametrize(("name", "value", "asked"), [("CACHE_ENABLED", "false", 2), ("CACHE_TTL_SECONDS", "60", 2)])
 async def test_the_cache_can_be_shortened_and_turned_off(
     coins: Coins, t: Testing, markets: Markets, market: Says, monkeypatch: pytest.MonkeyPatch, name: str, value: str,
@@ -214,7 +218,7 @@ async def test_the_cache_can_be_shortened_and_turned_off(
     assert markets.asked["says"] == asked
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_a_wrong_variable_stops_the_worker_with_its_name(
     coins: Coins, t: Testing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,7 +227,7 @@ async def test_a_wrong_variable_stops_the_worker_with_its_name(
         await t.drain()
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_the_cache_is_where_the_environment_says(
     url: str, t: Testing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +244,7 @@ async def test_the_cache_is_where_the_environment_says(
     assert os.listdir(tmp_path / "volume")[0].startswith("cache.db")
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_a_failed_answer_is_not_cached(coins: Coins, t: Testing, markets: Markets, market: Says) -> None:
     market.instead = says(200, "<html>", Content_Type="text/html")
     await coins.submit(MORGAN)
@@ -251,7 +255,7 @@ async def test_a_failed_answer_is_not_cached(coins: Coins, t: Testing, markets: 
     assert (job.state, markets.asked["says"]) == ("succeeded", 2)
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_what_another_version_has_cached_is_asked_again(
     coins: Coins, t: Testing, markets: Markets, market: Says, tmp_path: Path
 ) -> None:
@@ -263,7 +267,7 @@ async def test_what_another_version_has_cached_is_asked_again(
     assert (job.state, markets.asked["says"]) == ("succeeded", 1)
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_query_params_reach_the_market_and_pass_the_cache_by(
     coins: Coins, t: Testing, markets: Markets, market: Says
 ) -> None:
@@ -286,6 +290,7 @@ async def test_query_params_reach_the_market_and_pass_the_cache_by(
 # --- bad input
 
 
+@ONE_ENGINE
 async def test_unknown_intakes_and_sources_are_refused_when_asked_for(coins: Coins, t: Testing, market: Says) -> None:
     for unknown in (99, 0, 2**70, "1", 1.0, True, None):
         with pytest.raises(InvalidArguments, match=f"no intake {unknown!r}"):
@@ -303,6 +308,7 @@ async def test_unknown_intakes_and_sources_are_refused_when_asked_for(coins: Coi
     assert await t.enqueued() == []
 
 
+@ONE_ENGINE
 async def test_a_scrape_job_for_an_unknown_intake_or_source_is_dead_at_once(
     coins: Coins, t: Testing, markets: Markets, market: Says
 ) -> None:
@@ -327,15 +333,15 @@ async def test_no_job_is_made_for_markets_that_are_disabled_together(coins: Coin
     assert len((await coins.submit(MORGAN)).jobs) == 1
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_without_a_market_no_coin_is_taken_in(coins: Coins, t: Testing) -> None:
     with pytest.raises(InvalidArguments, match="no market is enabled; add one with"):
         await coins.submit(MORGAN)
     assert await coins.report() == []
 
 
-@pytest.mark.parametrize(
-    ("market", "address"),
+@each(
+    "market, address",
     [
         ("", "https://a.example"),
         ("Big Auction", "https://a.example"),
@@ -354,12 +360,12 @@ async def test_without_a_market_no_coin_is_taken_in(coins: Coins, t: Testing) ->
         ("a", None),
     ],
 )
-async def test_a_market_that_cannot_be_is_refused(market: str, address: str) -> None:
+async def test_a_market_with_an_invalid_id_or_address_is_refused(market: str, address: str) -> None:
     with pytest.raises(InvalidArguments, match="a market's"):
         await Coins().set_market(market, address)
 
 
-@pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "x" * 201, 5])
+@each("name", ["", "a\x00b", "\ud800", "x" * 201, 5])
 async def test_a_markets_name_that_cannot_be_stored_is_refused(name: str) -> None:
     with pytest.raises(InvalidArguments, match="a market's name has"):
         await Coins().set_market("a", "https://a.example", name)

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from apps.coins.helpers import LISTING, Says, listing
+from apps.engines import ONE_ENGINE
 from rowlock import ConfigError
 from rowlock.cli.main import execute
 from rowlock.testing import Testing
@@ -25,6 +26,7 @@ from rowlock_apps.coins.listing import read_answer
 from rowlock_apps.coins.markets import Markets
 from rowlock_apps.coins.records import Worth
 from rowlock_apps.coins.report import as_table
+from support.each import each
 
 README = Path(sys.modules["rowlock_apps.coins"].__file__ or "").parent / "README.md"
 BLOCKS = re.findall(r"^```(?:sh|sql)\n(.*?)^```", README.read_text(), re.M | re.S)
@@ -146,7 +148,7 @@ def test_the_readmes_two_commands_and_postgres(reader: Reader, postgres_url: str
     assert reader.close() == [0, 0, 0, 0]
 
 
-def test_the_readmes_answer_is_one() -> None:
+def test_the_example_answer_in_the_readme_is_valid() -> None:
     (text,) = re.findall(r'`(\{"listings".*?\})`', README.read_text(), re.S)
     example = text.replace("…", '"x"', 1).replace("…", f'"{LISTING["url"]}"', 1).replace("…", '"a coin"').encode()
     assert len(read_answer(example, "application/json").listings) == 1
@@ -170,8 +172,8 @@ async def test_the_demo_works_on_a_database_that_an_earlier_one_has_left(
         assert len(await coins.report()) == len(COINS)
 
 
-@pytest.mark.parametrize(
-    ("words", "reason"),
+@each(
+    "words, reason",
     [
         (["submit", "3000", "Dollar"], "year = 3000: Input should be less than or equal to 2100"),
         (["submit", "1921", "Dollar", "--mintmark", "d"], "mintmark = 'd'"),
@@ -194,6 +196,7 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert line.startswith(f"coins: {reason}")
 
 
+@ONE_ENGINE
 async def test_the_report_command_shows_each_coins_newest_price_points(
     coins: Coins,
     t: Testing,
@@ -228,5 +231,6 @@ def test_the_lock_timeout_of_the_document_is_the_lease(monkeypatch: pytest.Monke
 def test_a_report_shows_titles_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     """What looks like markup is none."""
     coin = Coin(year=1921, denomination="Dollar", title="[/b] [red]x")
-    Console(width=200).print(as_table([Worth(1, coin, 0, None, None, None, None)]))
+    worth = Worth(intake_id=1, coin=coin, points=0, cents=None, low=None, high=None, basis=None)
+    Console(width=200).print(as_table([worth]))
     assert "1921 Dollar [/b] [red]x" in capsys.readouterr().out

@@ -110,7 +110,7 @@ BAD_WRITES = [
 
 
 @pytest.mark.usefixtures("ready")
-def test_a_new_job_that_cannot_be_is_refused(sql: Any) -> None:
+def test_inserting_an_invalid_job_is_refused_with_the_reason(sql: Any) -> None:
     """One test, not many: setting up takes longer than all of them."""
     for values, message in BAD_JOBS:
         with pytest.raises(psycopg.Error, match=message):

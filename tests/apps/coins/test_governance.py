@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from apps.coins.helpers import LISTING, MORGAN, PEACE, Says, fetch, hanging, says
+from apps.engines import ONE_ENGINE
 from rowlock import FakeClock, Permanent, SourceError
 from rowlock.core.job import Job
 from rowlock.testing import Testing
@@ -19,8 +20,7 @@ from rowlock_apps.coins import ask as asking
 from rowlock_apps.coins.ask import Market, ask, open_http
 from rowlock_apps.coins.listing import MAX_BYTES
 from rowlock_apps.coins.markets import Markets
-
-SQLITE_ONLY = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+from support.each import each
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def large() -> web.Response:
     return web.Response(body=b'{"listings": []' + b" " * MAX_BYTES + b"}", content_type="application/json")
 
 
-@pytest.mark.parametrize(
-    ("answer", "code"),
+@each(
+    "answer, code",
     [
         (says(408), "HTTP_408"),
         (says(429), "HTTP_429"),
@@ -63,7 +63,7 @@ async def test_a_rate_limit_or_a_broken_market_is_a_source_error(markets: Market
     assert (raised.value.code, raised.value.retry_after) == (code, None)
 
 
-async def test_an_address_that_is_none_stays() -> None:
+async def test_an_invalid_market_address_is_a_permanent_error() -> None:
     """S4.4: no market is to blame, and no later try would help."""
     async with open_http() as http:
         with pytest.raises(Permanent, match="the address of says cannot be asked") as raised:
@@ -71,7 +71,9 @@ async def test_an_address_that_is_none_stays() -> None:
     assert raised.value.code == "BAD_ADDRESS"
 
 
-async def test_a_market_that_does_not_answer_passes(markets: Markets, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_market_that_does_not_answer_in_time_is_a_source_error(
+    markets: Markets, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S4.4: a timeout."""
     monkeypatch.setattr(asking, "TOTAL_SECONDS", 0.1)
     gate = asyncio.Event()
@@ -82,7 +84,7 @@ async def test_a_market_that_does_not_answer_passes(markets: Markets, monkeypatc
     assert raised.value.code == "TIMEOUT"
 
 
-async def test_a_market_that_is_gone_passes(markets: Markets) -> None:
+async def test_a_market_that_refuses_connections_is_a_source_error(markets: Markets) -> None:
     """S4.4: a connection that fails."""
     async with open_http() as http:
         with pytest.raises(SourceError, match="the connection to gone failed") as raised:
@@ -90,8 +92,8 @@ async def test_a_market_that_is_gone_passes(markets: Markets) -> None:
     assert raised.value.code == "CONNECTION"
 
 
-@pytest.mark.parametrize(
-    ("answer", "code"),
+@each(
+    "answer, code",
     [
         (says(302, Location="http://elsewhere.example/search"), "HTTP_302"),
         (says(301, Location="http://[::1"), "HTTP_301"),
@@ -105,7 +107,7 @@ async def test_a_market_that_is_gone_passes(markets: Markets) -> None:
         (large, "BAD_ANSWER"),
     ],
 )
-async def test_an_answer_that_would_be_the_same_next_time_is_permanent(
+async def test_an_answer_that_would_be_the_same_next_time_is_a_permanent_error(
     markets: Markets, answer: Any, code: str
 ) -> None:
     """S4.3: what would be the same next time."""
@@ -181,7 +183,7 @@ async def test_a_passing_error_waits_for_its_backoff_and_is_tried_again(
     assert (job.state, job.attempt, markets.asked["says"]) == ("succeeded", 3, 3)
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_the_wait_is_a_day_at_most(url: str, markets: Markets, tmp_path: Path) -> None:
     """S4.13: capped at 1440 minutes."""
     clock = FakeClock()
@@ -234,7 +236,7 @@ def coins_of(number: int) -> list[Coin]:
     return [Coin(year=1880 + n, denomination="Dollar") for n in range(number)]
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_a_market_is_asked_as_often_as_its_rate_allows(coins: Coins, t: Testing, markets: Markets) -> None:
     """S4.24: a token bucket for each source; here of the config file, 30 a minute and 5 at once."""
     await coins.set_market("metered", markets.add("metered", Says(LISTING)))
@@ -276,7 +278,7 @@ async def test_five_failures_open_the_breaker_and_then_nobody_asks(coins: Coins,
     assert {job.state for job in await t.enqueued("coins.scrape")} == {"succeeded"}
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_one_markets_breaker_is_not_anothers(coins: Coins, t: Testing, markets: Markets) -> None:
     broken = Says()
     broken.instead = says(500)
@@ -303,7 +305,7 @@ def test_the_config_has_the_documents_numbers() -> None:
     assert settings.sources["api:metered"] == {"rate": "30/min", "burst": 5}
 
 
-@SQLITE_ONLY
+@ONE_ENGINE
 async def test_a_worker_writes_the_configs_limits_to_the_database(coins: Coins, t: Testing) -> None:
     """S4.24, S4.27: sources.rate_limit_per_minute."""
     await t.drain()

@@ -7,6 +7,7 @@ import pytest
 
 from apps.coins.helpers import LISTING, listing
 from rowlock_apps.coins.listing import MAX_LISTINGS, BadAnswer, read_answer
+from support.each import each
 
 
 def answer(*rows: Any) -> bytes:
@@ -20,13 +21,13 @@ def test_a_listing_is_read() -> None:
     assert found.skipped == 0
 
 
-@pytest.mark.parametrize(("price", "cents"), [("41.5", 4150), (41.5, 4150), (41, 4100), ("0.015", 2), (0.1 + 0.2, 30)])
+@each("price, cents", [("41.5", 4150), (41.5, 4150), (41, 4100), ("0.015", 2), (0.1 + 0.2, 30)])
 def test_prices_are_exact_cents(price: Any, cents: int) -> None:
     (one,) = read_answer(answer(listing(price=price)), "application/json").listings
     assert one.cents == cents
 
 
-@pytest.mark.parametrize(
+@each(
     "wrong",
     [
         {"price": -1},
@@ -55,18 +56,18 @@ def test_prices_are_exact_cents(price: Any, cents: int) -> None:
         {"external_id": None, "url": "https://user:secret@market.example/"},  # no key can be made of it
     ],
 )
-def test_a_listing_that_makes_no_sense_is_left_out_and_counted(wrong: dict[str, Any]) -> None:
+def test_an_invalid_listing_is_left_out_and_counted(wrong: dict[str, Any]) -> None:
     found = read_answer(answer(LISTING, listing(**wrong)), "application/json")
     assert (len(found.listings), found.skipped) == (1, 1)
 
 
-@pytest.mark.parametrize("row", [None, 7, "listing", [], {}])
-def test_what_is_no_listing_at_all_is_left_out(row: Any) -> None:
+@each("row", [None, 7, "listing", [], {}])
+def test_a_row_that_is_not_a_listing_is_left_out_and_counted(row: Any) -> None:
     assert read_answer(answer(row, LISTING), "application/json").skipped == 1
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type", "reason"),
+@each(
+    "body, content_type, reason",
     [
         (answer(LISTING), "text/html", "text/html, not application/json"),
         (answer(LISTING), "", "of no type"),
@@ -86,7 +87,7 @@ def test_an_answer_that_is_not_as_agreed_is_refused_as_a_whole(body: bytes, cont
         read_answer(body, content_type)
 
 
-def test_no_listings_is_an_answer() -> None:
+def test_an_answer_without_listings_is_valid() -> None:
     assert read_answer(answer(), "application/json").listings == ()
 
 
@@ -107,8 +108,8 @@ def test_a_market_may_number_its_listings() -> None:
     assert (found.external_id, found.dedupe_key) == ("123", "ext_123")
 
 
-@pytest.mark.parametrize(
-    ("given", "day"),
+@each(
+    "given, day",
     [
         ("2026-01-15", "2026-01-15"),
         ("20260115", "2026-01-15"),
@@ -123,7 +124,7 @@ def test_a_date_may_have_any_form_of_iso_8601(given: str, day: str) -> None:
     assert found.date.isoformat() == day
 
 
-@pytest.mark.parametrize("content_type", ["application/vnd.market+json", "application/hal+json", "text/x.a-b+json"])
+@each("content_type", ["application/vnd.market+json", "application/hal+json", "text/x.a-b+json"])
 def test_every_json_type_is_read(content_type: str) -> None:
     assert len(read_answer(answer(LISTING), content_type).listings) == 1
     with pytest.raises(BadAnswer):

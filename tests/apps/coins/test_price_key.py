@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rowlock.core.errors import InvalidArguments
 from rowlock_apps.coins.price_key import price_key
+from support.each import each
 
 COIN: dict[str, Any] = {
     "url": "https://www.ebay.com/itm/1",
@@ -23,19 +24,19 @@ COIN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("given_id", ["v1|1234|0", "  v1|1234|0\n"])
+@each("given_id", ["v1|1234|0", "  v1|1234|0\n"])
 def test_an_external_id_is_the_key_whatever_else_there_is(given_id: str) -> None:
     assert price_key(given_id) == price_key(given_id, **COIN) == "ext_v1|1234|0"
 
 
-@pytest.mark.parametrize("absent", [None, "", "  \t"])
+@each("absent", [None, "", "  \t"])
 def test_without_an_external_id_the_key_is_a_hash(absent: str | None) -> None:
     parts = ["https://www.ebay.com/itm/1", "1921-d morgan", 4999, "2026-03-01", "sold"]
     digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     assert price_key(absent, **COIN) == f"hash_{digest[:16]}"
 
 
-@pytest.mark.parametrize(
+@each(
     "spelling",
     [
         {"url": "HTTPS://WWW.eBay.com:443/a/../itm/1?hash=item1&_trkparms=x y#top"},
@@ -53,7 +54,7 @@ def test_other_spellings_have_the_same_key(spelling: dict[str, Any]) -> None:
     assert price_key(**COIN | spelling) == price_key(**COIN)
 
 
-@pytest.mark.parametrize(
+@each(
     "other",
     [
         {"url": "https://www.ebay.com/itm/2"},
@@ -71,8 +72,8 @@ def test_two_coins_that_differ_in_one_part_have_different_price_keys(other: dict
     assert price_key(**COIN | other) != price_key(**COIN)
 
 
-@pytest.mark.parametrize(
-    ("price", "cents"),
+@each(
+    "price, cents",
     [
         ("0.005", 1),
         ("0.0049999999999999999999999999999999999999999999999999", 0),
@@ -96,8 +97,8 @@ def test_cents_do_not_depend_on_the_threads_context() -> None:
         assert price_key(title="a", price="12345678.905") == before
 
 
-@pytest.mark.parametrize("separator", ["|", "\x00", '"', '", "', "\\", '\\"', ",", "]"])
-def test_no_part_can_pass_for_two(separator: str) -> None:
+@each("separator", ["|", "\x00", '"', '", "', "\\", '\\"', ",", "]"])
+def test_a_separator_inside_a_part_never_makes_it_look_like_two_parts(separator: str) -> None:
     joined = [
         price_key(title=f"a{separator}b", kind="c"),
         price_key(title="a", kind=f"b{separator}c"),
@@ -121,8 +122,8 @@ def test_keys_are_equal_only_if_all_parts_are(one: tuple[str, str], other: tuple
     assert (keys[0] == keys[1]) == (normal(one) == normal(other))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
+@each(
+    "wrong, says",
     [
         ({}, "only empty values"),
         ({"url": " ", "title": " \n", "price": "0.001", "kind": " "}, "only empty values"),
@@ -141,7 +142,7 @@ def test_keys_are_equal_only_if_all_parts_are(one: tuple[str, str], other: tuple
         ({"price": float("inf")}, "finite number, not Infinity"),
         ({"price": "-inf"}, "finite number, not -Infinity"),
         ({"price": "1e400"}, "more than 38 digits"),
-        ({"price": 10**5000}, "more than 38 digits"),
+        pytest.param({"price": 10**5000}, "more than 38 digits", id="price of 5001 digits"),
         ({"date": datetime(2026, 3, 1)}, "2026-03-01 00:00:00 has no time zone"),
         ({"date": datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))}, "outside of the calendar"),
         ({"date": "2026-03-01"}, "must be a date or a datetime, not str"),

@@ -11,6 +11,7 @@ import pytest
 
 from apps.coins import document
 from apps.coins.helpers import LISTING, MORGAN, fetch, hanging, listing, until
+from apps.engines import ONE_ENGINE
 from cli.command import Background, Cli
 from rowlock.core.job import Job
 from rowlock_apps.coins import Coins
@@ -107,7 +108,7 @@ async def test_twenty_jobs_and_two_workers(coins: Coins, url: str, markets: Mark
         assert await fetch(coins, "SELECT points FROM coins_valuations") == [(1,)]
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_twenty_jobs_and_a_worker_that_dies(coins: Coins, markets: Markets, crew: Crew) -> None:
     """S4.6, S4.9, S4.11, S4.12, S4.23: killed while it waits for a market; another does its jobs, too, each once."""
     arrived, killed = asyncio.Event(), asyncio.Event()

@@ -1,16 +1,15 @@
 """What prices make of a coin."""
 
-import pytest
-
 from rowlock_apps.coins.valuation import Point, value
+from support.each import each
 
 
 def sold(*pairs: tuple[int, int]) -> list[Point]:
     return [Point(cents, "sold", strength) for cents, strength in pairs]
 
 
-@pytest.mark.parametrize(
-    ("points", "cents"),
+@each(
+    "points, cents",
     [
         (sold((100, 80)), 100),
         (sold((100, 80), (200, 80)), 150),  # the halves meet between them

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
+from apps.engines import ONE_ENGINE
 from rowlock import ConfigError, InvalidArguments, Rowlock, ScheduleNotFound
 from rowlock_apps.cronjobs import cron_jobs
 from rowlock_apps.cronjobs.app import CONFIG, make_app, mistakes_in_config
 from rowlock_apps.cronjobs.executions import get_executions
 from rowlock_apps.cronjobs.main import WorkerPool
+from support.each import each
 from support.tasks.contract import until
 
 DOCUMENT = {"pool_size": 5, "poll_interval_seconds": 5, "claim_batch_size": 10, "shutdown_timeout_seconds": 30}
@@ -29,6 +31,7 @@ def test_the_config_is_the_documents_and_the_pool_works_by_it(monkeypatch: pytes
         assert (pool.claim_batch_size, pool.shutdown_timeout) == (10, 30)
 
 
+@ONE_ENGINE
 async def test_the_cron_jobs_of_the_yaml_are_declared_with_their_words(url: str) -> None:
     """S2.3: handler_name, handler_params, max_retry and timeout_seconds of the YAML; and they can be declared."""
     async with make_app(url) as app, app.dispatcher():
@@ -39,8 +42,8 @@ async def test_the_cron_jobs_of_the_yaml_are_declared_with_their_words(url: str)
     assert found["nightly-cleanup"].timezone == "Asia/Seoul"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+@each(
+    "text, words",
     [
         ("worker: {pool_size: many}", r"worker.pool_size = 'many' \({file}:1\): must be a valid integer"),
         (
@@ -73,7 +76,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("given", "words"), WRONG, ids=lambda value: str(value) if isinstance(value, dict) else "")
+@each("given, words", WRONG, ids=lambda value: str(value) if isinstance(value, dict) else "")
 async def test_a_wrong_cron_job_is_refused_and_the_one_that_was_there_stays(
     tmp_path: Path, given: dict[str, Any], words: str
 ) -> None:
@@ -88,6 +91,7 @@ async def test_a_wrong_cron_job_is_refused_and_the_one_that_was_there_stays(
             await cron_jobs.get("none", app=app)
 
 
+@ONE_ENGINE
 async def test_wrong_cron_jobs_of_the_yaml_are_told_and_the_others_go_on(
     url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from apps.engines import ONE_ENGINE
 from rowlock import InvalidArguments, JobNotFound, NotAllowed, Rowlock
 from rowlock.testing import Testing, testing
 from rowlock_apps.cronjobs import cron_jobs
@@ -149,6 +150,7 @@ async def test_a_retry_that_succeeds_is_success_and_tells_how_often_it_was_tried
     ]
 
 
+@ONE_ENGINE
 async def test_a_permanent_failure_is_not_retried(app: Rowlock, time: Testing) -> None:
     await add(app, "hopeless", {"should_fail": True, "permanent": True}, max_retry=3)
     (made,) = await tick(time, 1)
@@ -202,7 +204,7 @@ async def test_an_operators_cancel_reads_failed_and_says_so(app: Rowlock, time: 
     assert [step.query for step in await history(made.id, app=app)] == ["fail_execution"]
 
 
-async def test_a_cancel_takes_no_retry_back_and_is_the_end_of_the_story(app: Rowlock, time: Testing) -> None:
+async def test_a_cancelled_execution_is_failed_for_good_and_keeps_its_retry_count(app: Rowlock, time: Testing) -> None:
     """S2.24: cancelled while it waits for a retry, and cancelled while it runs: told in one way."""
     await add(app, "unwanted", {"should_fail": True}, max_retry=3)
     await add(app, "endless", {"sleep_seconds": 60})
@@ -243,7 +245,8 @@ async def test_a_cron_job_is_paused_resumed_and_removed(app: Rowlock, time: Test
     assert [job.id for job in await cron_jobs.get_cron_jobs(app=app)] == ["steady"]
 
 
-async def test_bad_questions_have_clear_answers(app: Rowlock) -> None:
+@ONE_ENGINE
+async def test_reading_executions_with_invalid_arguments_is_refused_with_the_reason(app: Rowlock) -> None:
     with pytest.raises(InvalidArguments, match=r"status must be one of PENDING, RUNNING, .* not 'DONE'"):
         await get_executions(status="DONE", app=app)
     for limit in (0, -1, True, "5", 2**70):

@@ -8,6 +8,7 @@ import pytest
 from rowlock import InvalidArguments, NotAllowed, Permanent, Retry
 from rowlock_apps.cronjobs.handler.base import BaseHandler, HandlerNotFoundError, check_params, get_handler, handler
 from rowlock_apps.cronjobs.handler.sample import SampleFailed, SampleHandler
+from support.each import each
 
 
 async def test_the_example_of_the_document_works() -> None:
@@ -70,7 +71,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "words"), BAD)
+@each("name, params, words", BAD)
 async def test_params_that_do_not_fit_are_a_clear_failure_that_no_retry_could_mend(
     name: str, params: Any, words: str
 ) -> None:

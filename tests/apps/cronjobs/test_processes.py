@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from apps.cronjobs.readme import blocks, commands
+from apps.engines import ONE_ENGINE
 from cli.command import LIMIT, Background, Cli, wait_until
 from rowlock import Rowlock
 from rowlock_apps.cronjobs import cron_jobs
@@ -50,6 +51,7 @@ async def run_now(app: Rowlock, name: str, **params: Any) -> None:
     await app.schedules.run(name)
 
 
+@ONE_ENGINE
 def test_sigterm_stops_the_polling_waits_for_what_runs_and_then_gives_it_back(cli: Cli, url: str) -> None:
     """S2.29, S2.30: what finishes within the timeout is SUCCESS; what does not is PENDING again with no retry used up;
     nothing new is taken; the process ends."""
@@ -73,7 +75,7 @@ def test_sigterm_stops_the_polling_waits_for_what_runs_and_then_gives_it_back(cl
     assert ended["late"].started_at is None
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 def test_a_handler_that_ignores_the_stop_does_not_keep_the_process(cli: Cli, url: str) -> None:
     """S2.30: after the timeout the worker ends by force, whatever its handlers do."""
     asked(url, lambda app: run_now(app, "stubborn", sleep_seconds=60, stubborn=True))

@@ -16,6 +16,7 @@ from rowlock.cli import main
 from rowlock_apps.cronjobs.app import make_app, mistakes_in_config
 from rowlock_apps.cronjobs.handler.base import BaseHandler, handler
 from rowlock_apps.cronjobs.main import main as program
+from support.each import each
 
 
 @pytest.fixture
@@ -82,8 +83,8 @@ def test_the_module_is_a_program(cli: Cli, tmp_path: Path) -> None:
         process.kill()
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
+@each(
+    "words, code, told",
     [
         (["--help"], 0, "--database"),
         (["--database", "postgresql://127.0.0.1:1/x"], 2, "cronjobs: cannot open postgresql://127.0.0.1:1/x"),

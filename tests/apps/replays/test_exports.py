@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from api.conftest import Api
+from apps.engines import ONE_ENGINE
 from apps.replays.media import fake_ffmpeg, is_mp4, is_png, sleeping_ffmpeg, wait_until_gone
 from apps.replays.replays import ask_export, create, ended
 from rowlock_apps.replays import encoder
 from rowlock_apps.replays.replay import ExportFailed
 from rowlock_apps.replays.service import input_path
 from support.web.remote import until
-
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
@@ -64,7 +63,7 @@ async def test_a_replay_becomes_an_mp4_and_a_thumbnail_with_progress_result_and_
     }
 
 
-@on_sqlite
+@ONE_ENGINE
 async def test_a_cancelled_export_and_one_that_takes_too_long_are_killed_with_all_of_their_processes(
     api: Api, ana: str, first_on_path: Path
 ) -> None:
@@ -94,7 +93,7 @@ BROKEN: list[tuple[str, str, str]] = [
 ]
 
 
-@on_sqlite
+@ONE_ENGINE
 async def test_a_broken_encoder_and_a_full_disk_fail_the_job_with_a_code_and_lose_nothing(
     api: Api, ana: str, first_on_path: Path
 ) -> None:
@@ -113,7 +112,7 @@ async def test_a_broken_encoder_and_a_full_disk_fail_the_job_with_a_code_and_los
         assert (await ended(api, ana, job_id))["status"] == "SUCCEEDED", "the operator has mended it"
 
 
-@on_sqlite
+@ONE_ENGINE
 async def test_a_job_whose_replay_makes_no_sense_fails_with_a_code(api: Api, ana: str, tmp_path: Path) -> None:
     """The routes refuse such exports; a job can also be created by something else, and its file can be damaged."""
     players = [{"name": "red", "color": "#e5484d"}]

@@ -6,9 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from api.conftest import Api
+from apps.engines import ONE_ENGINE
 from apps.replays.replays import ask_export, create, ended
 from support.web.remote import Remote, until, until_state
 
@@ -88,7 +87,7 @@ async def test_results_that_are_forged_or_lead_outside_change_nothing_of_others(
     assert [letter["reason"] for letter in remote.letters()] == ["UNKNOWN_JOB"]
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_a_result_whose_checksum_is_not_that_of_the_file_fails_the_job(far_api: Api, remote: Remote) -> None:
     ana = await far_api.token("ana")
     job_id = await ask_export(far_api, ana, await create(far_api, ana))

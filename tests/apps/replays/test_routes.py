@@ -10,8 +10,10 @@ import psycopg
 import pytest
 
 from api.conftest import Api
+from apps.engines import ONE_ENGINE
 from apps.replays.replays import ask_export, create, replay
 from rowlock_apps.replays import service
+from support.each import each
 from support.web.remote import until
 
 
@@ -97,6 +99,7 @@ async def test_what_belongs_to_another_user_is_answered_like_what_is_missing(api
     assert (await api.ask("GET", f"/api/replays/{mine}", ana))[0] == 200
 
 
+@ONE_ENGINE
 async def test_without_the_token_of_a_user_there_is_nothing(api: Api, ana: str) -> None:
     replay_id = await create(api, ana)
     operator = await api.token(None, "operator")
@@ -110,6 +113,7 @@ async def test_without_the_token_of_a_user_there_is_nothing(api: Api, ana: str) 
     assert (await api.ask("POST", f"/api/replays/{replay_id}/exports/mp4", operator))[0] == 403
 
 
+@ONE_ENGINE
 async def test_an_export_job_is_created_by_the_replay_routes_alone(api: Api, ana: str) -> None:
     """The tasks are not public: POST /api/jobs would let a user export any file that the worker can read."""
     for task in ("REPLAY_MP4", "REPLAY_THUMBNAIL"):
@@ -145,6 +149,7 @@ async def test_a_replay_is_not_deleted_while_it_is_exported(api: Api, ana: str) 
     assert list((api.app.results.path / ".inputs").iterdir()) == [], "the replay's file goes with the replay"
 
 
+@ONE_ENGINE
 async def test_a_replay_whose_file_cannot_be_removed_stays(api: Api, ana: str) -> None:
     """The other way round, a process that dies between the two would leave a file that belongs to nothing."""
     replay_id = await create(api, ana)
@@ -157,7 +162,7 @@ async def test_a_replay_whose_file_cannot_be_removed_stays(api: Api, ana: str) -
     assert (await api.ask("DELETE", f"/api/replays/{replay_id}", ana))[0] == 204
 
 
-@pytest.mark.parametrize("spelt", [str.upper, lambda text: f"{{{text.replace('-', '')}}}"])
+@each("spelt", [str.upper, lambda text: f"{{{text.replace('-', '')}}}"], ids=["capitals", "braces"])
 async def test_an_id_in_another_spelling_means_the_same_replay_and_match(
     api: Api, ana: str, spelt: Callable[[str], str]
 ) -> None:
@@ -192,7 +197,7 @@ async def test_a_user_has_a_limited_number_of_replays_and_matches(
     assert (await api.ask("POST", "/api/replays", ana, replay()))[0] == 201
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_the_document_of_the_api_has_every_problem_of_these_routes(api: Api, ana: str) -> None:
     paths = (await api.ask("GET", "/api/openapi.json"))[1]["paths"]
     replay_id, empty = await create(api, ana), await create(api, ana, frames=[])
@@ -268,7 +273,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_a_replay_that_makes_no_sense_is_refused_with_the_field(api: Api, ana: str) -> None:
     for changes, field in NONSENSE:
         status, body, _ = await api.ask("POST", "/api/replays", ana, replay(**changes))
@@ -277,7 +282,7 @@ async def test_a_replay_that_makes_no_sense_is_refused_with_the_field(api: Api, 
     assert (await api.ask("GET", "/api/replays", ana))[1]["items"] == []
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_a_replay_without_frames_or_with_a_strange_duration_is_kept_but_not_exported(api: Api, ana: str) -> None:
     for changes, code in (
         ({"frames": []}, "NO_FRAMES"),

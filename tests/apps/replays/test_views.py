@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from api.conftest import Api
+from apps.engines import ONE_ENGINE
 from apps.replays.replays import ask_export, create, ended
 from rowlock_apps.replays.app import Replays
 from support.web.remote import Remote, until_state
@@ -100,7 +101,7 @@ async def test_the_view_has_the_documents_name_and_refuses_every_write(api: Api,
                 reader.execute(sql)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_on_sqlite_the_view_cannot_be_written_to(api: Api) -> None:
     with pytest.raises(Exception, match="cannot modify replays_jobs because it is a view"):
         async with api.app.transaction() as tx:

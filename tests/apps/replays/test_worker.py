@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from api.conftest import Api
+from apps.engines import ONE_ENGINE
 from apps.replays.media import fake_ffmpeg, is_mp4, is_png, sleeping_ffmpeg, wait_until_gone
 from apps.replays.replays import ask_export, create, ended, replay
 from rowlock.cli.main import execute
@@ -105,7 +106,7 @@ async def test_an_mp4_and_a_thumbnail_are_made_behind_redis_by_the_body_that_our
     assert options["ownerId"] == "ana"
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_a_cancel_behind_redis_kills_the_encoder_and_a_retry_of_the_job_runs(
     far_api: Api, remote: Remote, start: Start, tmp_path: Path
 ) -> None:
@@ -122,7 +123,7 @@ async def test_a_cancel_behind_redis_kills_the_encoder_and_a_retry_of_the_job_ru
     assert (await ended(far_api, token, job_id))["status"] == "SUCCEEDED", "the old cancel is not for the new request"
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_a_request_that_names_a_path_outside_of_the_folder_is_refused_by_the_worker(
     far_api: Api, remote: Remote, start: Start, tmp_path: Path
 ) -> None:
@@ -154,7 +155,7 @@ async def test_a_request_that_names_a_path_outside_of_the_folder_is_refused_by_t
     assert sorted(os.listdir(remote.results)) == ["input.json", "link"]
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_an_export_behind_redis_that_takes_too_long_is_killed_with_all_of_its_processes(
     far_api: Api, start: Start, tmp_path: Path
 ) -> None:
@@ -167,7 +168,7 @@ async def test_an_export_behind_redis_that_takes_too_long_is_killed_with_all_of_
     await wait_until_gone(pids())
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_a_full_disk_behind_redis_fails_the_job_and_leaves_no_file(
     far_api: Api, remote: Remote, start: Start
 ) -> None:
@@ -187,7 +188,7 @@ async def test_a_full_disk_behind_redis_fails_the_job_and_leaves_no_file(
     assert (await ended(far_api, token, job_id))["status"] == "SUCCEEDED"
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_the_request_of_a_killed_worker_is_done_by_another_one(
     far_api: Api, remote: Remote, start: Start, tmp_path: Path
 ) -> None:
@@ -203,7 +204,7 @@ async def test_the_request_of_a_killed_worker_is_done_by_another_one(
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@ONE_ENGINE
 async def test_a_worker_that_is_at_work_for_long_keeps_its_request_and_finds_streams_that_vanished(
     far_api: Api, remote: Remote, start: Start, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from rowlock_apps.stickers import drawing
+from support.each import each
 
 
 def test_a_prompt_has_one_picture(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_a_prompt_has_one_picture(tmp_path: Path) -> None:
         assert picture.getpixel((256, 250))[3] == 255
 
 
-@pytest.mark.parametrize("prompt", ["x" * 90, "many words " * 18])
+@each("prompt", ["x" * 90, "many words " * 18])
 def test_a_prompt_that_does_not_fit_on_a_sticker_is_refused(prompt: str) -> None:
     with pytest.raises(drawing.DoesNotFit, match="does not fit on a sticker: use shorter words, or fewer"):
         drawing.draw(prompt)

@@ -5,6 +5,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from apps.engines import ONE_ENGINE
 from apps.stickers.rig import Process, Shop, environment
 from rowlock import FakeClock, Rowlock, State
 from rowlock_apps.stickers import app
@@ -40,6 +41,7 @@ async def test_jobs_are_shown_in_the_documents_words_on_each_engine(shop: Shop, 
     }
 
 
+@ONE_ENGINE
 async def test_the_mean_time_is_of_drawings_and_not_of_refunds(shop: Shop, in_the_worker: None) -> None:
     """S1.18: a refund takes milliseconds, and would make a slow model look fast."""
     await shop.submit("ana", "a cat", wait_seconds=0.4)
@@ -54,6 +56,7 @@ async def test_the_mean_time_is_of_drawings_and_not_of_refunds(shop: Shop, in_th
     assert stats.finished[State.SUCCEEDED].count == 5
 
 
+@ONE_ENGINE
 async def test_metrics_and_alerts(shop: Shop, tmp_path: Path, in_the_worker: None) -> None:
     """S1.16, S1.17, S1.18: length of the queue, jobs in processing, mean time. S1.19, S1.20: one in processing for more
     than 5 minutes: its worker may hang; more than 10 jobs wait: more workers are needed."""

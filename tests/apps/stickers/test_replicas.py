@@ -4,6 +4,7 @@ import asyncio
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,33 +30,37 @@ async def test_a_second_replica_halves_the_wait_and_no_job_runs_twice(postgres_u
         async with app:
             await shop.open("ana", 100)
             first = exits.enter_context(Process(tmp_path / "first.log", env, "-m", *worker))
-            alone, one = await ten_stickers(shop, warm=1)
+            alone = await ten_stickers(shop, warm=1)
             second = exits.enter_context(Process(tmp_path / "second.log", env, "-m", *worker))
             await second.says("Worker started")
-            shared, two = await ten_stickers(shop, warm=2)
-            for _ in range(2):  # drawing takes a processor, and on a busy machine two do not get one each
-                if two > 0.65 * one:
-                    shared, two = await ten_stickers(shop, warm=2)
+            shared = await ten_stickers(shop, warm=2)
             await shop.check_the_books()
         assert await asyncio.gather(first.stop(), second.stop()) == [0, 0]
 
-    print(f"10 stickers: {one:.2f} s with one replica, {two:.2f} s with two ({two / one:.2f})")
-    assert two <= 0.65 * one
+    # Not by the seconds: on a busy machine two replicas do not get a processor each.
+    assert min(Counter(job.locked_by for job in shared).values()) >= 3
+    assert len([job for job in shared if ran_beside_another_replica(job, shared)]) >= 6
     assert {job.attempt for job in alone + shared} == {1}
     assert (len({job.locked_by for job in alone}), len({job.locked_by for job in shared})) == (1, 2)
     check_the_ids([first, second], began)
     check_the_logs([first.log, second.log], [*alone, *shared])
 
 
-async def ten_stickers(shop: Shop, warm: int) -> tuple[list[JobHandle[Any]], float]:
-    """Ten orders drawn, and the seconds from the first start to the last end. Before them one for each replica, so that
-    the start of its drawing process is not measured."""
+async def ten_stickers(shop: Shop, warm: int) -> list[JobHandle[Any]]:
+    """Ten orders that were drawn. Before them one for each replica, which starts its drawing process."""
     for job in [await shop.submit("ana", "warm up", wait_seconds=0.3) for _ in range(warm)]:
         await job.wait(30)
     jobs = [await shop.submit("ana", f"cat {number}", wait_seconds=SECONDS) for number in range(10)]
     for job in jobs:
         await job.wait(30)
-    return jobs, (max(job.finished_at for job in jobs) - min(job.started_at for job in jobs)).total_seconds()
+    return jobs
+
+
+def ran_beside_another_replica(job: JobHandle[Any], jobs: Sequence[JobHandle[Any]]) -> bool:
+    """Whether another replica was at work in the middle of this job."""
+    middle = job.started_at + (job.finished_at - job.started_at) / 2
+    others = [other for other in jobs if other.locked_by != job.locked_by]
+    return any(other.started_at <= middle < other.finished_at for other in others)
 
 
 def check_the_ids(replicas: Sequence[Process], began: float) -> None:

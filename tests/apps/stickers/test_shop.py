@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from apps.engines import ONE_ENGINE
 from apps.stickers.rig import Shop
 from rowlock import InvalidArguments
 from rowlock_apps.stickers import app, ledger
@@ -49,6 +50,7 @@ BAD_ORDERS: list[tuple[Any, Any, type[Exception], str]] = [
 ]
 
 
+@ONE_ENGINE
 async def test_a_bad_order_is_refused_and_charges_nothing(shop: Shop) -> None:
     await shop.open("poor")
     for user, prompt, error, message in BAD_ORDERS:

@@ -7,6 +7,7 @@ import pytest
 
 from apps.stickers.rig import Shop
 from rowlock_apps.stickers import app
+from support.each import each
 
 UNFIT = "x" * 90
 RESET = """
@@ -64,7 +65,7 @@ async def test_the_metrics_of_the_document_run_as_printed(
     assert 0.2 <= mean.total_seconds() < 10
 
 
-@pytest.mark.parametrize("stuck", [True, False])
+@each("stuck", [False, True])
 async def test_a_reset_by_age_is_refused_and_says_what_works(
     shop: Shop, reader: psycopg.Connection, stuck: bool
 ) -> None:

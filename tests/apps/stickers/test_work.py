@@ -6,6 +6,7 @@ from typing import Any
 import psutil
 import pytest
 
+from apps.engines import ONE_ENGINE
 from apps.stickers.rig import LIMIT, Shop, until
 from rowlock import JobDead, JobHandle, JobNotFound, NotAllowed
 from rowlock_apps.stickers import app
@@ -39,6 +40,7 @@ async def test_an_order_ends_drawn_and_paid_or_failed_and_paid_back(shop: Shop) 
     await shop.check_the_books()
 
 
+@ONE_ENGINE
 async def test_a_failed_drawing_is_logged_with_its_id_and_message(
     shop: Shop, in_the_worker: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,6 +95,7 @@ async def test_a_drawing_that_is_stopped_in_any_way_is_paid_back(shop: Shop) -> 
     await shop.check_the_books()
 
 
+@ONE_ENGINE
 async def test_nobody_cancels_what_is_not_theirs_or_is_finished(shop: Shop, in_the_worker: None) -> None:
     await shop.open("bob", 1)
     job = await shop.submit("ana", UNFIT)

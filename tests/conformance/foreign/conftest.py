@@ -2,14 +2,14 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
 from support.servers.postgres import PostgresDatabases
-from support.sql.foreign import KINDS, migrate
+from support.sql.foreign import migrate, new_task
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,4 @@ def outside(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 @pytest.fixture
 def task() -> str:
-    return f"task-{uuid.uuid4().hex}"
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> Callable[[str], Any]:
-    return KINDS[request.param]
+    return new_task()

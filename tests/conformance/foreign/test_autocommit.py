@@ -16,7 +16,8 @@ from rowlock.core.job import NewJob
 from rowlock.store.engine.callers_connection import run_on, run_on_sync
 from rowlock.store.engine.operation import Call, Operation, Steps, operation
 from rowlock.store.jobs import enqueue
-from support.sql.foreign import django_default, django_postgres, ids_of, new_id, sqlalchemy_url
+from support.each import each
+from support.sql.foreign import django_default, django_postgres, ids_of, new_id, new_task, sqlalchemy_url
 
 
 @operation()
@@ -57,8 +58,9 @@ ALONE = {
 }
 
 
-@pytest.mark.parametrize("alone", ALONE.values(), ids=ALONE)
-def test_in_autocommit_an_operation_is_whole_or_nothing(alone, url, outside, task) -> None:
+@each("alone", ALONE.values(), ids=ALONE)
+def test_in_autocommit_an_operation_is_whole_or_nothing(alone, url, outside) -> None:
+    task = new_task()
     chosen, single = new_id(), new_id()
     with pytest.raises(RuntimeError, match="half way"):
         alone(url, half(chosen))
@@ -73,8 +75,9 @@ RETURN NEW; END $$;
 CREATE TRIGGER level BEFORE INSERT ON rowlock.jobs_live FOR EACH ROW EXECUTE FUNCTION rowlock.need_level()"""
 
 
-@pytest.mark.parametrize("alone", ALONE.values(), ids=ALONE)
-def test_in_autocommit_the_isolation_level_of_our_transaction_is_not_the_roles(alone, url, task) -> None:
+@each("alone", ALONE.values(), ids=ALONE)
+def test_in_autocommit_the_isolation_level_of_our_transaction_is_not_the_roles(alone, url) -> None:
+    task = new_task()
     with psycopg.connect(url, autocommit=True) as admin:
         database = f'ALTER DATABASE "{admin.info.dbname}"'
         admin.execute(LEVEL)
@@ -95,8 +98,10 @@ def test_psycopgs_own_block_on_an_autocommit_connection_is_joined(url, outside, 
     assert ids_of(outside, task) == set()
 
 
-@pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-def test_sqlalchemys_autocommit_is_refused(driver, url, outside, task) -> None:
+@each("driver", ["psycopg", "asyncpg"])
+def test_sqlalchemys_autocommit_is_refused(driver, url, outside) -> None:
+    task = new_task()
+
     async def refused() -> None:
         engine = create_async_engine(sqlalchemy_url(url, driver), poolclass=NullPool, isolation_level="AUTOCOMMIT")
         async with engine.connect() as connection:

@@ -1,7 +1,7 @@
 """The caller's own connection: the job is part of the caller's transaction, whatever the library.
 
-PostgreSQL only, by nature. Every kind of connection passes the same tests. These have no event loop of their
-own: async kinds bring one, sync kinds run without.
+PostgreSQL only, by nature. Every kind of connection passes the same tests. The tests have no event loop: async kinds
+start one, sync kinds run without.
 """
 
 import json
@@ -18,12 +18,15 @@ from rowlock.store.engine.operation import Call, Steps, operation
 from rowlock.store.engine.statements import Query, load
 from rowlock.store.jobs import claim, enqueue
 from rowlock.store.read import job_rows
-from support.sql.foreign import ids_of, new_id, orders_of, use
+from support.each import each
+from support.sql.foreign import KINDS, ids_of, new_id, new_task, orders_of, use
 
 TRICKY = {"text": "100% of :all 'single' \"double\" \\ $1 %s %(a)s ::json {} ü 時", "list": [1, None, True]}
 
 
-def test_the_job_commits_with_the_callers_rows(kind, url, outside, task) -> None:
+@each("kind", KINDS.values(), ids=KINDS)
+def test_the_job_commits_with_the_callers_rows(kind, url, outside) -> None:
+    task = new_task()
     plain, chosen, seen = new_id(), new_id(), []
     answers = use(
         kind(url),
@@ -38,7 +41,9 @@ def test_the_job_commits_with_the_callers_rows(kind, url, outside, task) -> None
     assert orders_of(outside, task) == 1
 
 
-def test_a_rollback_leaves_neither_job_nor_reserved_id(kind, url, outside, task) -> None:
+@each("kind", KINDS.values(), ids=KINDS)
+def test_a_rollback_leaves_neither_job_nor_reserved_id(kind, url, outside) -> None:
+    task = new_task()
     chosen = new_id()
     both = [enqueue.enqueue([(new_id(), "{}")], NewJob(task)), enqueue.enqueue_once(chosen, "{}", NewJob(task))]
     assert use(kind(url), f"INSERT INTO orders VALUES ('{task}')", *both, commit=False) == [None, [(chosen, True)]]
@@ -52,14 +57,18 @@ def test_a_rollback_leaves_neither_job_nor_reserved_id(kind, url, outside, task)
     assert ids_of(outside, task) == {chosen}
 
 
-def test_a_bulk_of_100_keeps_ids_and_arguments(kind, url, outside, task) -> None:
+@each("kind", KINDS.values(), ids=KINDS)
+def test_a_bulk_of_100_keeps_ids_and_arguments(kind, url, outside) -> None:
+    task = new_task()
     rows = [(new_id(), json.dumps({"n": n, **TRICKY})) for n in range(100)]
     use(kind(url), enqueue.enqueue(rows, NewJob(task)))
     stored = outside.execute("SELECT id, args FROM rowlock.jobs WHERE task = %s", [task]).fetchall()
     assert {str(row[0]): row[1] for row in stored} == {job_id: json.loads(args) for job_id, args in rows}
 
 
-def test_every_option_is_stored_and_now_is_the_clocks(kind, url, outside, task) -> None:
+@each("kind", KINDS.values(), ids=KINDS)
+def test_every_option_is_stored_and_now_is_the_clocks(kind, url, outside) -> None:
+    task = new_task()
     clock = FakeClock()
     later = datetime(2026, 3, 1, tzinfo=UTC)
     new = NewJob(
@@ -101,7 +110,9 @@ def test_every_option_is_stored_and_now_is_the_clocks(kind, url, outside, task) 
     )
 
 
-def test_a_delay_counts_from_the_databases_clock(kind, url, outside, task) -> None:
+@each("kind", KINDS.values(), ids=KINDS)
+def test_a_delay_counts_from_the_databases_clock(kind, url, outside) -> None:
+    task = new_task()
     use(kind(url), enqueue.enqueue([(new_id(), "{}")], NewJob(task, delay=90)))
     row = outside.execute(
         "SELECT run_after - created_at, now() - created_at, ready FROM rowlock.jobs_live WHERE task = %s",
@@ -113,7 +124,9 @@ def test_a_delay_counts_from_the_databases_clock(kind, url, outside, task) -> No
     assert row[2] is False
 
 
-def test_a_repeatable_read_transaction_may_enqueue(kind, url, outside, task) -> None:
+@each("kind", KINDS.values(), ids=KINDS)
+def test_a_repeatable_read_transaction_may_enqueue(kind, url, outside) -> None:
+    task = new_task()
     chosen = new_id()
     answers = use(
         kind(url),
@@ -126,7 +139,9 @@ def test_a_repeatable_read_transaction_may_enqueue(kind, url, outside, task) -> 
     assert ids_of(outside, task) == {chosen}
 
 
-def test_rows_come_back_as_from_our_own_connections(kind, url, outside, task) -> None:
+@each("kind", KINDS.values(), ids=KINDS)
+def test_rows_come_back_as_from_our_own_connections(kind, url, outside) -> None:
+    task = new_task()
     job_id, token = new_id(), new_id()
     claiming = claim.claim("worker-1", token, [claim.Range("default", task)], 10, 60)
     new = NewJob(task, backoff=fixed(minutes=5).to_json())
@@ -136,7 +151,9 @@ def test_rows_come_back_as_from_our_own_connections(kind, url, outside, task) ->
     assert json.loads(claimed[0].backoff) == json.loads(new.backoff or "")
 
 
-def test_the_job_that_has_the_id_already_can_be_read(kind, url, outside, task) -> None:
+@each("kind", KINDS.values(), ids=KINDS)
+def test_the_job_that_has_the_id_already_can_be_read(kind, url, outside) -> None:
+    task = new_task()
     chosen = new_id()
     new = NewJob(task, tags=("a", "b"), backoff=fixed(minutes=5).to_json())
     _, met = use(kind(url), enqueue.enqueue_once(chosen, json.dumps(TRICKY), new), job_rows.get(chosen))
@@ -144,6 +161,7 @@ def test_the_job_that_has_the_id_already_can_be_read(kind, url, outside, task) -
     assert abs(datetime.now(UTC) - met.created_at) < timedelta(minutes=1)
 
 
+@each("kind", KINDS.values(), ids=KINDS)
 def test_percent_signs_and_repeated_parameters_survive(kind, url, monkeypatch) -> None:
     odd = Query("odd", "SELECT $2::text || '%' || $1::text || '%s' || $2::text", (("a", None), ("b", None)))
     bare = Query("bare", "SELECT '100%'", ())
@@ -159,6 +177,7 @@ def test_percent_signs_and_repeated_parameters_survive(kind, url, monkeypatch) -
     assert use(kind(url), both()) == [[("B%A%%sB",), ("100%",)]]
 
 
+@each("kind", KINDS.values(), ids=KINDS)
 def test_a_missing_schema_says_what_to_run(kind, postgres_url) -> None:
     with pytest.raises(SchemaError, match="rowlock migrate") as failure:
         use(kind(postgres_url), enqueue.enqueue([(new_id(), "{}")], NewJob("any")))

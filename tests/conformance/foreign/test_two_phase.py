@@ -10,6 +10,7 @@ import pytest
 from rowlock import Rowlock
 from rowlock.store import open_store, workers
 from rowlock.store.engine.store import StoreOptions
+from support.each import each
 from support.servers.postgres import PostgresServer
 
 OFF = "SET LOCAL rowlock.wakeups = off"
@@ -60,7 +61,7 @@ def enqueue(url: str, connection: psycopg.Connection, how: str) -> None:
 WAYS = ["one", "key", "id", "sql"]
 
 
-@pytest.mark.parametrize("how", WAYS)
+@each("how", WAYS)
 def test_without_wake_ups_a_transaction_with_an_enqueue_can_be_prepared(two_phase_url: str, how: str) -> None:
     before = count(two_phase_url)
     for ends in ("COMMIT", "ROLLBACK"):
@@ -74,7 +75,7 @@ def test_without_wake_ups_a_transaction_with_an_enqueue_can_be_prepared(two_phas
     assert count(two_phase_url) == before + 1
 
 
-@pytest.mark.parametrize("how", WAYS)
+@each("how", WAYS)
 def test_with_wake_ups_the_server_says_why_it_cannot_be_prepared(two_phase_url: str, how: str) -> None:
     """What the docs say, and what makes the test above worth something."""
     before = count(two_phase_url)

@@ -97,8 +97,9 @@ class FunctionStore:
 
     async def _set(self, tx: Any, draw: float = 0.5, under: str = "", ids: Sequence[str] = ()) -> None:
         now = self._clock.now().isoformat()
-        for name, value in {"now": now, "draw": repr(draw), "token": under, "ids": ",".join(ids)}.items():
-            await tx.fetch(f"SELECT set_config('rowlock.test_{name}', $1, TRUE)", value)
+        world = {"now": now, "draw": repr(draw), "token": under, "ids": ",".join(ids)}
+        settings = ", ".join(f"set_config('rowlock.test_{name}', ${n}, TRUE)" for n, name in enumerate(world, 1))
+        await tx.fetch(f"SELECT {settings}", *world.values())
 
     # --- each takes what its operation takes, and answers as it does; None: there is no function for this call
 

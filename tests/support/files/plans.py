@@ -1,4 +1,4 @@
-"""Plans of the statements on both engines, in a database with 100,000 rows: what EXPLAIN says, and how it is asked."""
+"""Plans of the statements on both engines, in a database with 50,000 rows: what EXPLAIN says, and how it is asked."""
 
 import json
 import os
@@ -21,10 +21,10 @@ from rowlock.store.jobs.claim import Range
 from support.rigs.rig import numbered
 from support.servers.postgres import PostgresDatabases
 
-ROWS = 100_000
+ROWS = 50_000
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "00000000-0000-4000-8000-000000000001"
-BATCH = 200
+BATCH = 100
 FIRST_RUNNING, FIRST_FINISHED, FIRST_LATER, FIRST_SOURCED = 1_000_000, 2_000_000, 3_000_000, 4_000_000
 BATCH_ID = "00000000-0000-7000-9000-000000000001"
 

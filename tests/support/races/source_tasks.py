@@ -1,4 +1,4 @@
-"""Tasks that call outside services, beside those of race_tasks. Run as a program this is a worker process."""
+"""Tasks that call outside services, beside those of races.tasks. Run as a program this is a worker process."""
 
 import asyncio
 import os

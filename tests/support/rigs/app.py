@@ -2,15 +2,17 @@
 batches. A test module or a conftest imports what it needs."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from rowlock import Rowlock
+from rowlock import Batch, Rowlock
 from rowlock.core.times import FakeClock
-from rowlock.store import batches
+from rowlock.store import Store, batches
 from rowlock.store.jobs import claim
+from support.files.functions import FunctionRig, FunctionStore, fake_world
 from support.rigs.rig import Rig
+from support.rigs.stores import FUNCTIONS
 
 
 @pytest.fixture
@@ -33,8 +35,15 @@ async def app_in_real_time(app_url: str) -> AsyncIterator[Rowlock]:
 
 
 @pytest.fixture
-async def rig(app: Rowlock, clock: FakeClock) -> Rig:
-    return Rig(await app.store(), clock)
+async def rig(app: Rowlock, clock: FakeClock, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    """A rig on the app's store. On the engine of the SQL functions they do what the test does by this rig, and Python
+    does what it does by the app."""
+    store = await app.store()
+    if "engine" in request.fixturenames and request.getfixturevalue("engine") == FUNCTIONS:
+        async with fake_world(app.database):
+            yield FunctionRig(cast(Store, FunctionStore(store, clock)), clock)
+    else:
+        yield Rig(store, clock)
 
 
 @pytest.fixture
@@ -55,6 +64,14 @@ def report(app: Rowlock) -> Any:
     async def report(batch: dict[str, Any]) -> None: ...
 
     return report
+
+
+async def ends_now(rig: Rig, batch: Batch) -> bool:
+    """Whether a batch whose last job is settled ends, and was open until now: at the sweep, which answers its id. A SQL
+    function that settles the last job ends the batch at once, and the sweep finds nothing."""
+    found = await sweep(rig)
+    await batch.refresh()
+    return batch.over and found == ([] if isinstance(rig, FunctionRig) else [batch.id])
 
 
 async def sweep(rig: Rig) -> list[str]:

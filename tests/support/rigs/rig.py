@@ -227,14 +227,14 @@ class Rig:
             )
             names = [table for table in tables if (table.removeprefix("rowlock."),) in used]
             await self.fetch(f"TRUNCATE {', '.join([*names, 'rowlock.jobs_finished'])} RESTART IDENTITY CASCADE")
-        else:
-            for _ in range(2):  # what a trigger writes about a deleted row goes in the second round
-                for table in tables:
-                    await self.fetch(f"DELETE FROM {table}")
-        for table, rows in contents.items():
-            for row in rows:
-                places = ", ".join(f"${n}" for n in range(1, len(row) + 1))
-                await self.fetch(f"INSERT INTO {table} VALUES ({places})", *row)
+        async with self.store.transaction() as tx:
+            if self.store.engine == "sqlite":
+                for table in [*tables, *tables]:  # what a trigger writes about a deleted row goes the second time
+                    await tx.fetch(f"DELETE FROM {table}")
+            for table, rows in contents.items():
+                for row in rows:
+                    places = ", ".join(f"${n}" for n in range(1, len(row) + 1))
+                    await tx.fetch(f"INSERT INTO {table} VALUES ({places})", *row)
 
     async def _tables(self) -> list[str]:
         """Every table that has rows of users, not the partitions of one."""

@@ -18,6 +18,11 @@ def at(seconds: float) -> datetime:
     return NEW_YEAR + timedelta(seconds=seconds)
 
 
+def set_to_new_year(rig: Rig) -> None:
+    """Set the clock to where a fake clock starts: for rows of a table, which share one clock."""
+    rig.clock.move((NEW_YEAR - rig.clock.now()).total_seconds())
+
+
 def schedule(name: str = "s", rule: str = "every 30s", *, zone: str = "UTC", task: str = "t", **given: Any) -> Schedule:
     return Schedule(name, task, parse_rule(rule, zone, seconds=True), **given)
 

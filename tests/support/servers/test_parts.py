@@ -40,10 +40,11 @@ def test_a_run_without_a_part_ends_with_a_line_that_names_it_and_fails_in_ci(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
     monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer to load than all the rest
     pytester.makeini("[pytest]\nmarkers = needs")
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_parts=TWO_TESTS)
-    ran = pytester.runpytest_subprocess("-n", workers, timeout=60)
+    ran = pytester.runpytest_subprocess("-p", "xdist", "-n", workers, timeout=60)
     ran.assert_outcomes(passed=1, skipped=2)
     assert ran.outlines[-1] == LINE
     assert ran.ret == code

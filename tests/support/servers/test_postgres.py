@@ -94,7 +94,7 @@ def test_server_does_not_outlive_a_killed_process() -> None:
         "import time; from support.servers.postgres import PostgresServer; s = PostgresServer().start();"
         "print(s.pid, s.folder, flush=True); time.sleep(600)"
     )
-    tests = Path(support_server.__file__).parent.parent
+    tests = Path(support_server.__file__).parents[2]
     starter = subprocess.Popen(
         [sys.executable, "-c", script],
         stdout=subprocess.PIPE,

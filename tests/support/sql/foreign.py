@@ -261,6 +261,11 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
+def new_task() -> str:
+    """The name of a task that no other test has, for databases that tests share."""
+    return f"task-{uuid.uuid4().hex}"
+
+
 def ids_of(outside: psycopg.Connection[Any], task: str) -> set[str]:
     rows = outside.execute("SELECT id FROM rowlock.jobs WHERE task = %s", [task]).fetchall()
     return {str(row[0]) for row in rows}

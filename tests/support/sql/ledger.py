@@ -13,6 +13,11 @@ async def ledger(app: Rowlock) -> Rowlock:
     return app
 
 
+async def empty(app: Rowlock) -> None:
+    """Remove what earlier rows of a test's table have committed."""
+    await execute(app, "DELETE FROM ledger")
+
+
 async def entries(app: Rowlock) -> list[int]:
     """What is committed in that table."""
     return [row[0] for row in await fetch(app, "SELECT n FROM ledger ORDER BY n")]

@@ -7,6 +7,8 @@ from uuid import UUID
 import psycopg
 from psycopg.rows import dict_row
 
+from support.rigs.rig import TABLES
+
 
 class Sql:
     """One connection and short words for what a worker calls."""
@@ -33,6 +35,11 @@ class Sql:
         places = ", %s" * len(more)
         answer: str = self.value(f"SELECT rowlock.{verb}(%s, %s{places})", job["job_id"], job["token"], *more)
         return answer
+
+    def empty(self) -> None:
+        """Remove every row but those of sources: for rows of a table that share one database."""
+        for table in (*TABLES, "batch_counts", "batches"):
+            self.connection.execute(f"DELETE FROM rowlock.{table}")  # type: ignore[call-overload]
 
     def job(self, job_id: UUID) -> dict[str, Any]:
         (row,) = self.rows("SELECT * FROM rowlock.jobs WHERE id = %s", job_id)

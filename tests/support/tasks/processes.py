@@ -273,9 +273,9 @@ async def forks_async() -> str:
     copy = os.fork()
     if copy == 0:
         return "the copy's answer"
-    while os.waitpid(copy, os.WNOHANG) == (0, 0):  # noqa: ASYNC222 - does not wait
+    while (ended := os.waitpid(copy, os.WNOHANG)) == (0, 0):  # noqa: ASYNC222 - does not wait
         await asyncio.sleep(0.01)
-    return "the answer"
+    return "the answer" if ended == (copy, 0) else f"the copy ended with {ended[1]}"
 
 
 @app.task(runs_in="process", memory_mb=64)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rowlock import Rowlock
+from rowlock.core.states import FINAL
 from support.servers.redis import RedisServer
 
 PATIENCE = 60.0
@@ -99,10 +100,10 @@ async def until(holds: Callable[[], bool], story: Callable[[], str] = str, withi
 
 
 async def until_state(app: Rowlock, job_id: str, state: str) -> Any:
-    """The job, once it is in this state."""
+    """The job, once it is in this state. A job that has ended otherwise is not waited for."""
     deadline = asyncio.get_running_loop().time() + PATIENCE
     while (job := await app.job(job_id)).state != state:
-        if asyncio.get_running_loop().time() > deadline:
+        if job.state in FINAL or asyncio.get_running_loop().time() > deadline:
             raise AssertionError(f"{job.state}, not {state}: {job.error_code} {job.error_message}")
         await asyncio.sleep(0.01)
     return job

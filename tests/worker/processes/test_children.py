@@ -67,7 +67,7 @@ async def test_progress_reaches_the_parent_and_is_bundled(children: Children) ->
 async def test_an_exception_is_a_failure_with_its_place(children: Children) -> None:
     end = failed(await run(children, "raises", kind="value"), "ValueError")
     assert "boom \\ud800" in end.message
-    assert "processes.py" in end.message
+    assert "support/tasks/processes.py" in end.message
     assert not end.permanent
 
 
