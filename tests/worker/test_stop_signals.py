@@ -5,7 +5,7 @@ import logging
 import os
 import pty
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +24,6 @@ LIMIT = 20.0
 async def app(tmp_path: Path) -> AsyncIterator[Rowlock]:
     async with Rowlock(f"sqlite:///{tmp_path}/jobs.db") as opened:
         yield opened
-
-
-@pytest.fixture
-def handlers() -> Iterator[dict[int, Any]]:
-    """Every stop signal with a handler of this test's: should nobody else catch it, the test lives to tell."""
-
-    def missed(number: int, _: Any) -> None:
-        raise AssertionError(f"signal {number} was not caught")
-
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.signal(number, missed) for number in numbers}
-    yield dict.fromkeys(numbers, missed)
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 class Work:
