@@ -125,7 +125,7 @@ async def test_terminated_connections_are_not_logged_as_an_outage_while_others_w
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                     " WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1"
                 )
-                await asyncio.sleep(0.3)  # a request may meet the broken connection, and be tried again: no line says so
+                await asyncio.sleep(0.3)  # a retry that goes well leaves no line to wait for
                 await app.jobs(limit=1)
         handlers_return.set()
         async with asyncio.timeout(60):
