@@ -13,7 +13,7 @@ import pytest
 from cli.command import Cli, Inside, wait_until
 from rowlock import Rowlock
 from support.each import each
-from support.servers.owned import owner_url, take_a_table_away
+from support.servers.databases import owner_url, take_a_table_away
 
 __all__ = ["owner_url"]  # a fixture
 

@@ -50,7 +50,7 @@ def moments(found: list[str]) -> list[datetime]:
     return [datetime.fromisoformat(text) for text in found]
 
 
-def test_a_schedule_is_added_listed_changed_paused_resumed_run_and_removed(here: Inside) -> None:
+def test_an_added_schedule_is_listed_with_its_rule_in_words_and_its_next_ticks(here: Inside) -> None:
     assert here.out("schedules", "list") == "no schedules"
     said = here.out(*ADD, "--cron", "0 3 * * *", "--zone", "Asia/Seoul", "--missed", "all")
     assert said.startswith("s is on: ")
@@ -65,20 +65,35 @@ def test_a_schedule_is_added_listed_changed_paused_resumed_run_and_removed(here:
     assert table[0].split()[:3] == ["name", "state", "words"]
     assert row["words"] in table[1], "the list shows the rule in words"
 
+
+def test_a_schedule_that_is_added_again_has_the_new_rule(here: Inside) -> None:
+    here.out(*ADD, "--cron", "0 3 * * *", "--zone", "Asia/Seoul")
     assert here.json(*ADD, "--every", "30s", "--overlap", "skip")["overlap"] == "skip"
-    assert here.json("schedules", "pause", "s")["state"] == "paused"
-    assert (named(here, "s")["state"], named(here, "s")["next"]) == ("paused", [])
-    assert here.out("schedules", "next", "s") == "none"
-    assert here.out("schedules", "resume", "s").startswith("s is on: every 30 s")
     ticks = moments(here.json("schedules", "next", "s", "5"))
     assert [after - before for before, after in itertools.pairwise(ticks)] == [timedelta(seconds=30)] * 4
     assert ticks[0] - datetime.now(UTC) <= timedelta(seconds=30)
     assert len(here.out("schedules", "next", "s").splitlines()) == 3
 
+
+def test_a_paused_schedule_has_no_next_tick_until_it_is_resumed(here: Inside) -> None:
+    here.out(*ADD, "--every", "30s")
+    assert here.json("schedules", "pause", "s")["state"] == "paused"
+    assert (named(here, "s")["state"], named(here, "s")["next"]) == ("paused", [])
+    assert here.out("schedules", "next", "s") == "none"
+    assert here.out("schedules", "resume", "s").startswith("s is on: every 30 s")
+    assert len(moments(here.json("schedules", "next", "s", "5"))) == 5
+
+
+def test_a_schedule_that_is_run_by_hand_makes_a_job_without_a_tick_each_time(here: Inside) -> None:
+    here.out(*ADD, "--every", "30s")
     job_id = here.out("schedules", "run", "s")
     job = here.json("jobs", "show", job_id)
     assert (job["task"], job["args"], job["schedule_id"], job["tick"]) == ("greet", {"name": "ana"}, "s", None)
     assert here.json("schedules", "run", "s")["job_id"] != job_id
+
+
+def test_a_removed_schedule_is_no_longer_listed(here: Inside) -> None:
+    here.out(*ADD, "--every", "30s")
     assert here.out("schedules", "remove", "s") == "s is removed"
     assert here.json("schedules", "list") == []
 

@@ -18,13 +18,16 @@ from cli.command import APP, Cli, Inside, wait_until
 from rowlock.cli.run.supervisor import Supervisor
 
 PRINTS = """
+import os
+
 
 @app.task("prints", max_attempts=1)
 async def prints() -> str:
     Path("runs").touch()
     while not Path("go").exists():
         await asyncio.sleep(0.01)
-    await asyncio.sleep(0.5)  # the signal is on its way
+    while not os.path.samestat(os.fstat(1), os.stat(os.devnull)):  # the worker has not heard of the signal yet
+        await asyncio.sleep(0.01)
     print("late", flush=True)
     return "printed"
 """

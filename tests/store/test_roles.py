@@ -14,7 +14,7 @@ from rowlock import Rowlock
 from rowlock.store import open_store
 from rowlock.store.engine import roles
 from rowlock.store.engine.store import StoreOptions
-from support.servers.owned import owner_url, take_a_table_away
+from support.servers.databases import owner_url, take_a_table_away
 
 __all__ = ["owner_url"]  # a fixture
 

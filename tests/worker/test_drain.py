@@ -46,7 +46,7 @@ async def test_a_drained_worker_takes_no_job_finishes_what_runs_and_ends(
     await ask(app, pool, "drain")
     await until(lambda: pool.slots.closed)
     later = await wait.enqueue()
-    await asyncio.sleep(0.5)  # longer than the time limit of a stop by a signal: a drain has none
+    await asyncio.sleep(0.5)  # real: longer than the time limit of a stop by a signal, which a drain does not have
     assert (await app.job(running.id)).state == "running"
     gate.set()
     async with asyncio.timeout(30):

@@ -15,6 +15,7 @@ from support.tasks.contract import (
     fetch,
     row_of,
     until,
+    until_renewed,
     working,
 )
 
@@ -301,13 +302,12 @@ async def test_a_signal_stops_the_worker_gracefully(app: Rowlock) -> None:
 
     mine = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # should the worker not catch it, the test must live to tell
     try:
-        serving = asyncio.create_task(app.run_worker(pool_size=1))
+        serving = asyncio.create_task(app.run_worker(pool_size=1, heartbeat_seconds=0.1))
         job, late = await work.enqueue(), await work.enqueue()
         async with asyncio.timeout(10):
             await entered.wait()
         signal.raise_signal(signal.SIGTERM)
-        await asyncio.sleep(0.1)
-        assert not serving.done(), "it did not wait for the running job"
+        await until_renewed(app, job.id)  # it waits for the running job
         go.set()
         async with asyncio.timeout(10):
             await serving

@@ -5,7 +5,7 @@ import logging
 import os
 import pty
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rowlock import Rowlock
 from rowlock.cli.kit.logs import LogOptions, configure_logs, flush_logs
 from rowlock.worker.lifecycle import Terminal, run_everything, signals
 from support.each import each
-from support.tasks.contract import fetch
+from support.tasks.contract import fetch, until_renewed
 
 LIMIT = 20.0
 
@@ -24,20 +24,6 @@ LIMIT = 20.0
 async def app(tmp_path: Path) -> AsyncIterator[Rowlock]:
     async with Rowlock(f"sqlite:///{tmp_path}/jobs.db") as opened:
         yield opened
-
-
-@pytest.fixture
-def handlers() -> Iterator[dict[int, Any]]:
-    """Every stop signal with a handler of this test's: should nobody else catch it, the test lives to tell."""
-
-    def missed(number: int, _: Any) -> None:
-        raise AssertionError(f"signal {number} was not caught")
-
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.signal(number, missed) for number in numbers}
-    yield dict.fromkeys(numbers, missed)
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 class Work:
@@ -63,15 +49,15 @@ async def test_sighup_and_sigquit_drain_a_worker_as_sigterm_does(
     async with Rowlock(f"sqlite:///{tmp_path}/{number.name}-{everything}.db") as app:
         work = Work(app)
         running, late = await work.task.enqueue(), await work.task.enqueue()
-        run = run_everything(app, pool_size=1) if everything else app.run_worker(pool_size=1)
+        settings = {"pool_size": 1, "heartbeat_seconds": 0.1}
+        run = run_everything(app, **settings) if everything else app.run_worker(**settings)
         serving = asyncio.create_task(run)
         async with asyncio.timeout(LIMIT):
             await work.entered.wait()
             signal.raise_signal(number)
             signal.raise_signal(number)
             if number == signal.SIGHUP:  # the kernel and the shell both send it: still one request
-                await asyncio.sleep(0.1)
-                assert not serving.done(), "it did not wait for the running job"
+                await until_renewed(app, running.id)  # it waits for the running job
                 work.go.set()
             await serving
         assert {number: signal.getsignal(number) for number in handlers} == handlers, "the handlers are put back"

@@ -111,18 +111,16 @@ async def test_a_cancelled_job_whose_worker_dies_is_cancelled_and_never_tried_ag
 async def test_a_handler_that_swallows_its_cancel_or_its_timeout_still_gets_its_outcome(race: Race) -> None:
     race.start(pool_size=3, env={"RACE_GIVES_UP_AFTER": "1.5"})
     await race.started()
-    (cancel,) = await race.enqueue("insist", ms=8000)
-    (overrun,) = await race.enqueue("insist", ms=8000, options={"max_attempts": 1, "timeout_seconds": 0.5})
+    (cancel,) = await race.enqueue("insist", ms=600_000)
+    (overrun,) = await race.enqueue("insist", ms=600_000, options={"max_attempts": 1, "timeout_seconds": 0.5})
     await race.until_noted("start", 2)
     async with client(race) as app:
         await app.cancel(cancel)
         await race.enqueue("work", 20, ms=5)
         await race.until_done(14)
-    assert len(race.noted("end", cancel)) == len(race.noted("end", overrun)) == 0, (
-        "they returned: the test did not bite"
-    )
     assert race.row(cancel).state == "cancelled"
     assert (race.row(overrun).state, race.row(overrun).error_code) == ("dead", "TIMEOUT")
+    (race.folder / "let-go").touch()
     await race.until_noted("end", 22)
     assert race.row(cancel).state == "cancelled"
     assert race.row(overrun).state == "dead"

@@ -82,7 +82,7 @@ async def limits_hold(race: SourceRace, seconds: float, seed: int) -> None:
 
 
 async def test_limits_of_sources_classes_and_rates_hold_while_workers_are_killed(race: SourceRace) -> None:
-    await limits_hold(race, 6, seed=3)
+    await limits_hold(race, 4, seed=3)
 
 
 @pytest.mark.soak

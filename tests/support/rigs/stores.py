@@ -19,7 +19,7 @@ from rowlock.core.times import FakeClock
 from rowlock.store import Store, open_store
 from rowlock.store.engine.store import StoreOptions
 from support.files.functions import FunctionRig, FunctionStore, fake_world
-from support.rigs.rig import TABLES, Rig
+from support.rigs.rig import Rig
 from support.servers.databases import CleanDatabases
 from support.servers.postgres import PostgresDatabases
 
@@ -101,12 +101,6 @@ def used_database(engine: str, request: pytest.FixtureRequest, used_databases: _
         used_databases[engine] = server.create_database(name, template=request.getfixturevalue("template"))
         used_databases.exits.callback(server.drop_database, name)
     return used_databases[engine]
-
-
-async def empty(rig: Rig) -> None:
-    """Remove every row."""
-    for table in TABLES:
-        await rig.fetch(f"DELETE FROM {{t}}{table}")
 
 
 @pytest.fixture

@@ -49,6 +49,18 @@ async def row_of(app: Rowlock, job_id: str) -> dict[str, Any]:
     return dict(zip(COLUMNS, map(plain, COLUMNS, values), strict=True))
 
 
+async def until_renewed(app: Rowlock, job_id: str) -> None:
+    """Wait until the lease of a running job is renewed: what its worker was told before, it has heard by then."""
+    held = await row_of(app, job_id)
+
+    async def renewed() -> bool:
+        row = await row_of(app, job_id)
+        assert (row["state"], row["lease_token"]) == ("running", held["lease_token"])
+        return bool(row["lease_expires_at"] > held["lease_expires_at"])
+
+    await until(renewed)
+
+
 async def rows_of(app: Rowlock, *, task: str | None = None) -> list[dict[str, Any]]:
     """Every job, or those of one task, oldest first."""
     found = await fetch(app, f"SELECT {', '.join(COLUMNS)} FROM {{t}}jobs ORDER BY id")
