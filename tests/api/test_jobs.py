@@ -379,6 +379,24 @@ async def test_the_explanation_of_a_running_job_names_no_machine(api: Api) -> No
 
 
 @ONE_ENGINE
+async def test_the_explanation_of_a_saturated_source_names_no_job_of_another_owner_and_no_machine(api: Api) -> None:
+    ana, app = await api.token(), api.app
+    await app.sources.set("domain:x", concurrency=1)
+    hang = app.get_task("hang").using(source="domain:x")
+    async with app.worker() as worker:
+        running = await hang.using(owner="bob").enqueue()
+        async with asyncio.timeout(20):
+            while (await app.job(running.id)).state != "running":
+                await asyncio.sleep(0.02)
+        waiting = await hang.using(owner="ana").enqueue()
+        _, shown, _ = await api.ask("GET", f"/api/jobs/{waiting.id}/explain", ana)
+        assert (shown["reason"], shown["text"]) == ("saturated", "Its source 'domain:x' runs 1 of 1 allowed jobs.")
+        assert f": {running.id} on {worker.id}." in (await app.explain(waiting.id)).text, "operators see both"
+        for job in (waiting, running):
+            await app.cancel(job.id)
+
+
+@ONE_ENGINE
 async def test_an_owner_gets_no_more_unfinished_jobs_than_jobs_per_owner(serve: Serve) -> None:
     async with serve(jobs_per_owner=2) as api:
         ana, bob = await api.token("ana"), await api.token("bob")

@@ -110,8 +110,10 @@ async def explain_job(job_id: JobId, service: Serving, asker: Who) -> schemas.Ex
     found = await service.run(explain(job.id))
     if found is None:  # it was deleted meanwhile
         raise Refusal("JOB_NOT_FOUND")
-    # Owners see no names of workers.
+    # Owners see no names of workers, and no jobs of other owners.
     text = found.text.replace(f"Worker {found.held_by} has", "A worker has")
+    if found.named:
+        text = text.replace(found.named, "")
     return schemas.ExplainShape.of(replace(found, text=text), service.zone)
 
 

@@ -41,6 +41,7 @@ class Obstacle(NamedTuple):
     text: str
     until: datetime | None = None
     busy_with: tuple[str, ...] = ()
+    named: str = ""  # the part of `text` that names other jobs and their workers
 
 
 def obstacle_of_source(source: str, now: datetime) -> Steps[Obstacle | None]:
@@ -66,10 +67,11 @@ def obstacle_of_source(source: str, now: datetime) -> Steps[Obstacle | None]:
 
 
 def _saturated(who: str, running: int, limit: int, rows: list[Row]) -> Obstacle:
-    named = ", ".join(f"{row.id} on {row.locked_by}" for row in rows[:3])
+    listed = ", ".join(f"{row.id} on {row.locked_by}" for row in rows[:3])
     more = f" and {running - 3} more" if running > 3 else ""
-    text = f"{who} runs {running} of {limit} allowed jobs" + (f": {named}{more}." if rows else ".")
-    return Obstacle("saturated", text, busy_with=tuple(row.id for row in rows))
+    named = f": {listed}{more}" if rows else ""
+    text = f"{who} runs {running} of {limit} allowed jobs{named}."
+    return Obstacle("saturated", text, busy_with=tuple(row.id for row in rows), named=named)
 
 
 def _paused(source: str, pauses: list[Row], *, broken: bool) -> Obstacle:
@@ -143,6 +145,7 @@ class Explanation:
     place_exact: bool = True  # False: jobs of sources take turns, so more or fewer may come first
     held_by: str | None = None
     busy_with: tuple[str, ...] = ()  # the running jobs that fill up its source
+    named: str = ""  # the part of `text` that names these jobs and their workers
     held_since: datetime | None = None
     error: str | None = None  # the last error
 
@@ -182,7 +185,12 @@ def explain(job_id: str) -> Steps[Explanation | None]:
         return _explanation(job, reason, text, also=also, waits_until=job.run_after if job.run_after > now else None)
     if obstacle is not None:
         return _explanation(
-            job, obstacle.reason, obstacle.text, waits_until=obstacle.until, busy_with=obstacle.busy_with
+            job,
+            obstacle.reason,
+            obstacle.text,
+            waits_until=obstacle.until,
+            busy_with=obstacle.busy_with,
+            named=obstacle.named,
         )
     served = served_tasks(knowing)
     place = {"lane": sorted(served), "priority": job.priority, "id": job.id, "n": PLACES + 1}
