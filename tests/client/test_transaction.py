@@ -248,6 +248,35 @@ async def test_a_thread_task_that_opens_a_transaction_is_refused(ledger: Rowlock
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
+async def test_a_worker_with_a_shorter_heartbeat_than_the_settings_shortens_the_transactions_of_sqlite(
+    app_url: str,
+) -> None:
+    async with Rowlock(app_url) as app:
+        await execute(app, "CREATE TABLE ledger (n integer)")
+
+        @app.task(max_attempts=1)
+        async def book(ctx: Context) -> None:
+            async with ctx.transaction() as tx:
+                await tx.execute("INSERT INTO ledger VALUES (1)")
+                opened.set()
+                async with asyncio.timeout(60):
+                    await undone.wait()
+                await tx.execute("INSERT INTO ledger VALUES (2)")
+
+        @app.task
+        async def fine() -> None: ...
+
+        opened, undone = asyncio.Event(), asyncio.Event()
+        async with working(app, heartbeat_seconds=3, lease_seconds=12):
+            job = await book.enqueue()
+            await asyncio.wait_for(opened.wait(), 60)
+            await (await fine.enqueue()).wait(timeout=60)  # only written when the transaction has been rolled back
+            undone.set()
+            with pytest.raises(JobDead, match="the transaction was open for 1 s and was rolled back"):
+                await job.wait(timeout=60)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_on_sqlite_a_transaction_that_takes_too_long_is_rolled_back_with_a_clear_error(app_url: str) -> None:
     """It holds the only writer's place: longer than a third of a beat would stop every heartbeat."""
     async with Rowlock(settings=settings_for(app_url, heartbeat_seconds=3, lease_seconds=12)) as app:

@@ -364,7 +364,7 @@ class Client:
         options = StoreOptions(
             pooler=settings.pooler,
             direct_url=settings.direct_url,
-            transaction_seconds=max(1.0, settings.worker.heartbeat_seconds / 3),
+            transaction_seconds=settings.worker.transaction_seconds,
             session_connections=settings.transactions.connections,
             session_patience=settings.transactions.wait_seconds,
             idle_seconds=settings.transactions.idle_seconds,

@@ -92,7 +92,7 @@ class WorkerPool:
         app, settings = self.app, self.settings
         app.add_own_tasks()
         store = await app.store()
-        store.expect_transactions(settings.pool_size)
+        store.expect_transactions(settings.pool_size, settings.transaction_seconds)
         resources: dict[str, Any] = {}
         for lifespan in app.lifespans:
             resources |= await self._exits.enter_async_context(asynccontextmanager(lifespan)())

@@ -197,6 +197,11 @@ class WorkerSettings(Section):
     metrics_port: Port | None = None  # for /metrics, /livez and /readyz; with processes, each gets the next port
     metrics_host: Annotated[str, Field(min_length=1, max_length=255)] = "127.0.0.1"  # that port asks for no login
 
+    @property
+    def transaction_seconds(self) -> float:
+        """How long a user's transaction may hold SQLite's only writer: a heartbeat has to be written in between."""
+        return max(1.0, self.heartbeat_seconds / 3)
+
     @field_validator("lease_seconds")
     @classmethod
     def _outlasts_two_beats(cls, lease: float, info: ValidationInfo) -> float:

@@ -193,7 +193,7 @@ class PostgresStore:
         """A transaction for the user's own SQL and operations together."""
         return self._users.transaction()
 
-    def expect_transactions(self, number: int) -> None:
+    def expect_transactions(self, number: int, seconds: float) -> None:
         """Allow `number` concurrent users' transactions, and a few more, unless `session_connections` is set."""
         if self._options.session_connections is None:
             self._connections["session"].widen(SESSION_CONNECTIONS + number)

@@ -194,8 +194,10 @@ class SqliteStore:
             raise
         await session.end("COMMIT")
 
-    def expect_transactions(self, number: int) -> None:
-        """Nothing to prepare: all transactions share one writer connection."""
+    def expect_transactions(self, number: int, seconds: float) -> None:
+        """Roll back a user's transaction after `seconds` at the latest: the worker that asks for it shares the writer
+        and has to renew its leases."""
+        self._writer.limit_transactions(seconds)
 
     async def fetch(self, sql: str, *args: Any) -> list[UserRow]:
         """Run the user's own query. It doesn't wait for writers, and may not write."""
@@ -256,6 +258,10 @@ class SqliteWriter:
         self._inbox: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._over = False
         self._thread = threading.Thread(target=self._write_until_closed, name="rowlock-writer", daemon=True)
+
+    def limit_transactions(self, seconds: float) -> None:
+        """Let no user's transaction that begins from now on last longer than this, or than an earlier limit."""
+        self._transaction_seconds = min(self._transaction_seconds, seconds)
 
     def start(self) -> None:
         """Start the writer thread."""
