@@ -5,6 +5,7 @@ that needs it does. PostgreSQL missing is an error of the tests that need it, ne
 """
 
 import gc
+import logging
 import os
 import sys
 import uuid
@@ -143,6 +144,17 @@ def no_outage_of_an_earlier_test() -> None:
     """Addresses come again: a PostgreSQL database is handed on, and pytest gives the name of a removed `tmp_path` to a
     later test whose name begins with the same letters. The log of that test would tell of an outage that is over."""
     outage._outages.clear()
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A command that a test runs in this process configures logging for the rest of the process. Later tests would find
+    nothing in `caplog`."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")
