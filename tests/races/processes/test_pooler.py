@@ -133,5 +133,5 @@ async def test_a_transaction_pooler_gives_no_wake_ups_and_jobs_are_found_by_poll
         await race.started()
         await race.enqueue("work")
         await race.until_done(30)
-        assert "polling only" in worker.log()
+        assert "workers only poll" in worker.log()
         assert await worker.stop() == 0
