@@ -1,4 +1,5 @@
-"""The publisher: claims jobs that may start now, as a worker does, and appends their requests to job.requests.
+"""The publisher claims jobs that may start now, as a worker does, and appends a request for each of them to the Redis
+stream `job.requests`.
 
 One transaction claims the job and adds a row to the outbox. Then the publisher appends the request to the stream and
 marks the row as sent, unless an answer has removed it by then. If the bridge dies in between, another one sends the
@@ -41,7 +42,7 @@ QUIET_SECONDS = 2.0  # without an answer, before a sent request is looked up in 
 
 
 class Publisher:
-    """Publishes claimed jobs. For the claimer, it has one slot for each request that may be unread."""
+    """Publishes claimed jobs. The claimer takes it for a worker with as many slots as there may be unread requests."""
 
     def __init__(self, app: Client, store: Store, streams: Streams) -> None:
         self._app, self._store, self._streams, self.outage = app, store, streams, redis_outage(streams)
@@ -229,7 +230,7 @@ class Publisher:
             place, silent = place_of(row.entry), row.age > self._settings.lease_seconds
             if not is_there:  # Redis lost it in a restart, or it was trimmed or deleted
                 lost = silent or place > last
-            else:  # silent, read by a group and pending in none: acknowledged without a report
+            else:  # lost if it is silent, was read by a group and is pending in none: acknowledged without a report
                 have_read = [group.name for group in groups if place_of(group.last_delivered) >= place]
                 lost = silent and bool(have_read)
                 lost = lost and not any([await self._streams.pending(REQUESTS, name, row.entry) for name in have_read])

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 DAY = 86_400.0
 POISON_CONVICTIONS = 2  # that make a job dead, with the code POISON
-MAX_LOSSES = 10  # in a row that make a job dead, even without convictions: otherwise it would be restarted for ever
+MAX_LOSSES = 10  # a job lost this often in a row is dead, even without convictions, or it would be restarted for ever
 PROBATION = 100  # attempts that must come back before a loss is forgotten
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait before the next try. Jitter only lengthens a fixed delay. The values are checked here, so that
+    """How long to wait before the next try. Jitter never shortens a fixed delay. The values are checked here, so that
     `delay` can be stored whatever the number of tries."""
 
     kind: str
@@ -104,10 +104,11 @@ class Streaks(NamedTuple):
     `losses_in_row` above 0 makes the job a suspect, which runs in quarantine. Quarantine ends with the first attempt
     that comes back, so that one `kill -9` does not slow a job for the rest of its life. But take a job that kills every
     second worker: it behaves in quarantine, gets out, kills the next worker, and so on. If it snoozes in between, that
-    never ends, because neither snoozes nor losses count as tries. So each loss also starts a probation of PROBATION
-    attempts that come back. If the job is lost again on probation, it is quarantined until PROBATION more attempts come
-    back (`probation` is above PROBATION then), and deaths in quarantine convict it. Several losses in a row start one
-    probation, because the later ones show nothing new about the job. Convictions stay until an operator's retry."""
+    never ends, because neither snoozes nor losses count as tries. So a loss also starts a probation, which ends after
+    PROBATION attempts that come back; several losses in a row start one, because the later ones show nothing new about
+    the job. A loss on probation raises `probation` above PROBATION, and until it has fallen to PROBATION again, all of
+    the job's attempts run in quarantine. A death in quarantine is a conviction, which stays until an operator's
+    retry."""
 
     losses_in_row: int = 0
     probation: int = 0
@@ -148,7 +149,7 @@ class Transition:
             raise NotAllowed(f"a running job whose attempt ended {self.outcome!s} cannot become {self.state!s}")
 
 
-SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # without a result, as most jobs end: one shared value
+SUCCESS = Transition(State.SUCCEEDED, Outcome.SUCCEEDED)  # shared by all successes without a result, which most are
 CANCELLED = Transition(State.CANCELLED, Outcome.CANCELLED, error_code="CANCELLED")
 
 

@@ -26,7 +26,7 @@ class ConditionKind(NamedTuple):
     check: str  # of `rowlock doctor`
     view: str  # of the dashboard
     rule: str | None = None  # the kind of alert rule that reports it
-    needs_limit: bool = False  # wrong only by the limit of an alert rule
+    needs_limit: bool = False  # counts as wrong only if an alert rule sets a limit
 
 
 CONDITIONS = {
@@ -215,8 +215,8 @@ def _stuck(found: Snapshot) -> Iterator[Condition]:
 def _rows(found: Snapshot) -> Iterator[Condition]:
     for one in found.set_aside:
         text = f"{one.id} is set aside: {one.doing} failed for it, {_one_line(one.error)}"
-        again = f" (otherwise workers try again at {one.again_at:%H:%M} UTC)" if one.again_at else ""
-        do = f"correct that row, then delete its entry in the table set_aside{again}"
+        again = f" (workers try again by themselves at {one.again_at:%H:%M} UTC)" if one.again_at else ""
+        do = f"correct the row of {one.id}, then delete its entry in the table set_aside{again}"
         yield Condition("set_aside", one.id, one.times, text, do)
     for job_id, task in found.never_due:
         do = f"set its run_after, or: rowlock jobs cancel {job_id}"

@@ -1,7 +1,7 @@
 """Writes outcomes in batches: the attempts that end while one batch is written are the next batch.
 
 There is no timer, so an idle worker settles at once and a busy one in large batches. A job's lease is held, and
-renewed, until its outcome is written. As back-pressure, the plan stops claiming while many outcomes are unwritten.
+renewed, until its outcome is written. As back-pressure, the worker claims nothing while many outcomes are unwritten.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rowlock.worker.attempt.slots import Slots
 from rowlock.worker.claimer import Claimer
 from rowlock.worker.loops import Loops
 
-KNOWN = 10_000  # batches remembered as started; marking one twice is harmless
+KNOWN = 10_000  # batches of jobs that are remembered as started; marking one twice is harmless
 log = logging.getLogger("rowlock.worker")
 UNSTORABLE = "UNSTORABLE"
 BATCH = 1000  # outcomes in one transaction, at most
@@ -74,16 +74,16 @@ class BatchMarks:
         self._ending.discard(batch_id)
 
     async def finish(self) -> None:
-        """End the complete batches before the worker stops: if it is the last worker, no sweeper will."""
+        """End the complete batches of jobs before the worker stops: if it is the last one, no other will do it."""
         await batches.end_after_commit(self._store, set(self._ending))
 
 
 async def write_instead(
     store: Store, attempt: LiveAttempt, transition: Transition, refused: Exception
 ) -> Transition | None:
-    """What to write in a later round instead of an outcome that the database refused: first the failure UNSTORABLE with
-    a fixed text, then the same failure without the follow-up. If the database refuses that as well, set the job aside
-    for good and return None."""
+    """What to write in a later round instead of an outcome that the database refused: a failure UNSTORABLE with a fixed
+    text. If that was refused, the same failure without the job's follow-up. If that was refused as well, set the job
+    aside for good and return None."""
     job = attempt.job
     with suppress(Exception):
         log.error("the database refused the outcome of job %s: %s", job.id, refused, extra=job_fields(job))
@@ -210,7 +210,8 @@ class Settler:
             self._pending += part
 
     def _settled(self, batch: Batch, answers: Mapping[str, settle_jobs.Answer]) -> None:
-        """Outcomes are written: drop their jobs. An error here must not make the settler write the outcomes again."""
+        """These outcomes are written, so the worker forgets their attempts. An error here must not make the settler write
+        the outcomes again."""
         try:
             self._slots.settled(batch, answers)
         except Exception:

@@ -1,4 +1,4 @@
-"""The checks of `rowlock doctor`. Each returns one or more findings."""
+"""The checks of `rowlock doctor`. Each returns its findings."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def engine(about: dict[str, str]) -> Finding:
 
 
 def schema(store: Store) -> Finding:
-    """Always ok, with the newest migration: the store has refused to open if the schema doesn't fit this version."""
+    """Always ok, with the newest migration: a store whose schema does not fit this version would not have opened."""
     newest = migrate.schema(store.engine).migrations[-1]
     return Finding("ok", "schema", f"up to date: migration {newest.title}")
 
@@ -186,7 +186,7 @@ async def wakeups(store: Store, settings: Settings) -> Finding:
 
 @operation(repeatable=True)
 def _wake_self(name: str, address: str | None) -> Steps[None]:
-    """Send a cancel wake-up, on PostgreSQL with NOTIFY and the worker's name, on SQLite to the socket address."""
+    """Send this process the wake-up of a cancel: by NOTIFY under its name on PostgreSQL, to its socket on SQLite."""
     if (yield from dialect()).notifies:
         yield Call("notify_cancel", asked=[(name,)])
     elif address is not None:

@@ -5,10 +5,10 @@ the surveys found. The worker remembers when each closed source opens, so thousa
 now and then and don't delay claims. Among the open sources of the best priority, the next turn goes to the one that was
 served longest ago. Plain jobs share one turn, under the name PLAIN.
 
-A survey is out of date as soon as it is made, because other workers claim and settle meanwhile. That is harmless: a
-claim counts again under its locks. If the worker wrongly believes that a source is open, one claim comes back empty; if
-it wrongly believes that a source is closed, jobs wait for no reason. So in doubt a source counts as open: if one of its
-attempts has ended in this worker since a look began, the look may have missed that.
+A survey is out of date as soon as it is made, because other workers claim and settle meanwhile. That is harmless: each
+claim locks its sources and checks their limits anew. If the worker wrongly believes that a source is open, one claim
+comes back empty; if it wrongly believes that a source is closed, jobs wait for no reason. So in doubt, the worker takes
+a source for open: if an attempt of the source has ended here since a look began, the look may have missed that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rowlock.core.job import MAX_PRIORITY, Claimed
 from rowlock.core.sources.admission import Gate, admit, class_of
 
 REMEMBERED = 40_000  # (priority, source) pairs whose last turn is remembered
-FRESH_SECONDS = 0.1  # between surveys while jobs are claimed: longest delay before a better priority is noticed
+FRESH_SECONDS = 0.1  # between surveys while jobs are claimed, so that jobs of a better priority are soon noticed
 CLOSED_SECONDS = 1.0  # between surveys while all sources are closed, because another worker may free a slot
 LOOKS_A_SECOND = 1.0  # limit while all sources are closed
 # After a look, the worker pauses this many times as long as the look took: looks take a tenth of its time while jobs
@@ -35,9 +35,10 @@ PAUSE_BESIDE_JOBS, PAUSE = 9, 4
 BUSY_SECONDS = 0.02  # before a source is tried again after a claim got none of its jobs; doubled each time
 LONGEST_BUSY = 0.32
 WHOLE_LOOK = 1024  # sources in one look while no job can start; while jobs can, it is LOOK
-MOST = 20_000  # sources in one survey; the next survey continues after them
+MOST = 20_000  # positions of sources in one survey; the next survey continues after them
 FIRST_SECONDS = 0.5  # how long plain jobs wait for the first survey: a source may have a better priority
-# With 64 or more free slots and at least as many open positions, a turn is up to two jobs: half the sources to lock.
+# From 64 free slots on, if at least as many positions are open, each source gets up to two jobs in a turn, so that a
+# claim locks half as many sources.
 MANY_SLOTS, JOBS_A_TURN = 64, 2
 OPEN = -math.inf  # `opens_at` of a source that is open now
 
@@ -49,7 +50,7 @@ class Rank(NamedTuple):
     served: int  # sequence number of this source's last start at this priority
     source: str
     position: Position
-    heap_key: str  # the heap that holds it: its class if that has a total, else ""
+    heap_key: str  # the class of the source, if a limit for the whole class (a total) applies; else ""
 
 
 class Choice(NamedTuple):

@@ -1,6 +1,6 @@
--- Claim jobs without a source, and make due jobs claimable, in the order of claim.py. sources/claim.sql claims jobs
--- with a source, and the plain jobs that take turns with them; workers that call SQL functions claim in
--- schema/postgres/functions/claim.sql.
+-- Claim jobs without a source, and make due jobs claimable; the statements are in the order of claim.py. Jobs with a
+-- source, and the jobs without one that take turns with them, are claimed in sources/claim.sql; workers that call SQL
+-- functions use schema/postgres/functions/claim.sql.
 --
 -- Claim order is priority, then id. A lane is one range of the claim index: the ready jobs of one queue and one task
 -- between two priorities. Because it reads lane by lane, a worker never reads jobs of tasks that it does not know.
@@ -68,8 +68,8 @@ lane AS (
         ) locked
     ) front
 ), horizon AS (
-    -- The claim order is known only up to here. A lane that may have more jobs has them after the last one read, and
-    -- those unread jobs come before later jobs of other lanes.
+    -- The claim order is known only up to here. If a lane was not read to its end, its unread jobs come after the last
+    -- one read, and may come before jobs that were read from other lanes.
     SELECT priority, id FROM found WHERE may_have_more ORDER BY priority, id LIMIT 1
 ), picked AS MATERIALIZED (
     -- The lanes merged, up to the horizon.
@@ -110,7 +110,7 @@ ORDER BY front.priority, front.id
 LIMIT :n;
 
 -- name: front_merged [sqlite]
--- `front` for many lanes: each lane is read only up to its `most`. If every `most` is at least :n, `front` is cheaper.
+-- `front` for many lanes: each lane is read only up to the largest `most`. If every `most` is at least :n, `front` is cheaper.
 WITH lane AS MATERIALIZED (
     SELECT lane.* FROM {part:lanes} WHERE {part:not_paused}
 ), depth AS MATERIALIZED (
@@ -140,7 +140,8 @@ LIMIT :n;
 
 -- name: claim [sqlite]
 -- Claim the jobs that `front`, `front_merged` or `front_turns` has read, by rowid, under one new token. The writer lock
--- has kept them unchanged. Claims of jobs with a source pass an :epoch and, as :at, the time when the gates were read.
+-- has kept them unchanged. For jobs with a source, :epoch is the epoch of their source's breaker and :at the time when the
+-- limits of the sources were read.
 UPDATE rowlock_jobs_live
 SET {part:leased}, locked_at = coalesce(:at, {now}), started_at = coalesce(:at, {now}), source_epoch = :epoch
 WHERE rowid IN (SELECT value FROM json_each(:front)) AND ready;

@@ -1,7 +1,8 @@
 """Claim jobs that have a source: look without locks, then lock, count and claim in one transaction.
 
-Lock order: classes with a total (the claim waits for their locks), then sources, then jobs (locked ones are skipped). A
-claim never waits for a lock while it holds a source, so it cannot take part in a deadlock.
+Lock order: classes of sources that have a limit for the whole class (a total), then sources, then jobs. A claim waits
+for the locks of classes and skips locked sources and jobs. So it never waits while it holds a source, and cannot take
+part in a deadlock.
 """
 
 from __future__ import annotations
@@ -102,7 +103,8 @@ def _rows(asked: Asked) -> list[tuple[str, str, int, str, int]]:
 
 
 def _epoch_of_all(asked: Asked, admitted: _Admitted, n: int) -> int | None:
-    """The breaker epoch that all of these sources share, if every job that is found may be claimed. Else None."""
+    """If every job that is found may be claimed, and the breakers of all these sources are in the same epoch: that
+    epoch. Else None."""
     sources = {position.source for position in asked}
     epochs = {admitted.gates[source].epoch for source in sources}
     free = len(sources) == len(asked) and sum(asked.values()) <= n

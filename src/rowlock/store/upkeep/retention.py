@@ -32,7 +32,7 @@ BATCH_SECONDS = 0.05  # the target duration of a batch, during which all other w
 KEYS_AT_ONCE = 10_000  # expired keys that one scan of the table finds; they are deleted in batches
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Other statements that delete up to :n rows, each with the age in seconds from which rows are deleted. None: the
-# statement has its own rule. LONGEST: as old as finished jobs can get.
+# statement has its own rule. LONGEST stands for the longest retention of finished jobs.
 LONGEST = -1.0
 OTHERS = {
     "prune_audit": audit.KEEP_SECONDS,
@@ -79,10 +79,11 @@ class Pace:
 
 
 async def prune(store: Store, keep: Keep | None = None) -> Pruned:
-    """Delete finished jobs whose retention is over, then attempts whose job is gone, and expired keys."""
+    """Delete finished jobs whose retention is over, then attempts whose job is gone, expired keys, and what OTHERS
+    lists."""
     longest = max(keep or Keep())
     dropped, answers = await drop_partitions(store) if store.dialect.partitions else ([], set())
-    # Locked partitions are left to the next call. Rows of day partitions are deleted only if this role can't drop them.
+    # Locked partitions are left to the next call. A role that may not drop partitions deletes their rows instead.
     partitioned = store.dialect.partitions and "denied" not in answers
     jobs = await _delete(store, "prune_default" if partitioned else "prune_finished")
     attempts = await _prune_attempts(store, longest)
@@ -135,8 +136,8 @@ async def _prune_keys(store: Store) -> int:
 
 @operation(single=True, repeatable=True)
 def forget(statement: str, n: int, age: float | None = None, only: Sequence[str] | None = None) -> Steps[int]:
-    """Delete up to `n` rows older than `age` seconds, or by the statement's own rule if `age` is None. With `only`,
-    delete those of these jobs whose day has come. Returns the number of deleted rows."""
+    """Delete up to `n` rows older than `age` seconds, or by the statement's own rule if `age` is None. If `only`
+    has ids of jobs, delete those whose retention is over. Returns the number of deleted rows."""
     if only is not None:
         return len((yield Call("prune_these", asked=[(job_id,) for job_id in only])))
     return len((yield Call(statement, n=n, ago=None if age is None else -age)))

@@ -101,7 +101,8 @@ class Executor:
                     continue
             slots.occupied += 1
             attempt.started = time.monotonic()
-            # A fresh context: this may run in the task of a returned attempt, and its variables must not leak.
+            # A copy of our own context: `start` may run in the asyncio task of an attempt that has just returned, and
+            # the context variables of that attempt must not reach this one.
             attempt.task = create_task(self.execute(attempt), context=self._context.copy())
             if attempt.job.batch_id is not None:
                 self._batches.started(attempt.job.batch_id)
@@ -233,7 +234,7 @@ class Invoker:
                 if ctx.result_name is not None:
                     app.results.discard(job.id, job.attempt, job.token)
                 ctx.own_transaction.close()
-                await ctx.own_transaction.roll_back(error)  # now, or it would hold its locks until a success
+                await ctx.own_transaction.roll_back(error)  # not later: it holds locks
                 if attempt.reason is None and ctx.own_transaction.was_lost(error):
                     return given_back(job, error)
             raise
@@ -250,7 +251,9 @@ class Invoker:
             with suppress(ResultsUnavailable):  # ResultTidy removes it later
                 await self._app.results.run(self._app.results.remove, [published.uri])
             raise LeaseLost(
-                f"job {job.id} is no longer held by this attempt; its file is not its result", job.id, job.token
+                f"job {job.id} is no longer held by this attempt; the file that it published is not the job's result",
+                job.id,
+                job.token,
             )
 
     async def _wrapped(self, attempt: LiveAttempt, task: AnyTask, ctx: Any, arguments: dict[str, Any]) -> Any:
