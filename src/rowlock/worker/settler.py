@@ -210,8 +210,8 @@ class Settler:
             self._pending += part
 
     def _settled(self, batch: Batch, answers: Mapping[str, settle_jobs.Answer]) -> None:
-        """These outcomes are written, so the worker forgets their attempts. An error here must not make the settler write
-        the outcomes again."""
+        """These outcomes are written, so the worker forgets their attempts. An error here must not cause a second
+        write."""
         try:
             self._slots.settled(batch, answers)
         except Exception:
