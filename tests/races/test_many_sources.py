@@ -163,9 +163,18 @@ async def facing_blocked_jobs(url: str, how: str, statements: Statements) -> Cou
                 await asyncio.sleep(0.01)
         await block(beside, how)
         await asleep(pool)
-        statements[url].clear()
-        await asyncio.sleep(5)  # real seconds: the promise is a number of statements in a second
-        return Counter(statements[url]) - ONCE_A_MINUTE
+        return await in_five_seconds(statements[url])
+
+
+async def in_five_seconds(statements: Counter[str]) -> Counter[str]:
+    """What the worker runs in five seconds, without what it runs once a minute. It goes on looking afterwards."""
+    statements.clear()
+    await asyncio.sleep(5)  # real seconds: the promise is a number of statements in a second
+    counted = Counter(statements) - ONCE_A_MINUTE
+    async with asyncio.timeout(60):  # five seconds may pass between two looks of a worker, or more on a busy machine
+        while not statements:
+            await asyncio.sleep(0.05)
+    return counted
 
 
 async def test_a_worker_that_faces_only_blocked_jobs_runs_at_most_two_statements_a_second(
@@ -175,8 +184,8 @@ async def test_a_worker_that_faces_only_blocked_jobs_runs_at_most_two_statements
         facing_blocked_jobs(database, "full", statements), facing_blocked_jobs(second, "paused", statements)
     )
     print(f"in 5 s: {dict(full)} and {dict(paused)}")
-    assert 0 < full.total() <= 10
-    assert 0 < paused.total() <= 10
+    assert full.total() <= 10
+    assert paused.total() <= 10
 
 
 # What a worker checks every 25 seconds: the clock of the database, and whether jobs wait for a task that nobody knows.
@@ -188,11 +197,9 @@ async def test_an_idle_worker_runs_at_most_one_statement_a_second(database: str,
         async with asyncio.timeout(20):
             while not statements[database]["prune_sources"] or not (pool.idle and pool.claimer.plan.drained):
                 await asyncio.sleep(0.01)
-        statements[database].clear()
-        await asyncio.sleep(5)  # real seconds, as above
-        found = Counter(statements[database]) - ONCE_A_MINUTE
+        found = await in_five_seconds(statements[database])
     print(f"in 5 s: {dict(found)}")
-    assert 0 < (found - CHECKS).total() <= 4, "one more on average is a check"
+    assert (found - CHECKS).total() <= 4, "one more on average is a check"
 
 
 @each("where", ["alone", "before another task", "behind another task", "at a lower priority"], afresh=True)
