@@ -76,12 +76,18 @@ def main(arguments: Sequence[str]) -> int:
     over = threading.Event()
     counted: list[int] = []
     with busy_loops(ours.loops):
-        pytest = subprocess.Popen([sys.executable, "-m", "pytest", *WHOLE, *theirs], cwd=ROOT)
+        # In its own session, or the end of a shell would hang it up: a process group with a stopped process gets SIGHUP.
+        command = [sys.executable, "-m", "pytest", *WHOLE, *theirs]
+        pytest = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
         if ours.stops:
             choose = random.Random()
             stopper = threading.Thread(target=lambda: counted.append(stop_now_and_then(pytest.pid, over, choose)))
             stopper.start()
-        code = pytest.wait()
+        try:
+            code = pytest.wait()
+        except KeyboardInterrupt:
+            pytest.send_signal(signal.SIGINT)
+            code = pytest.wait()
         over.set()
         if ours.stops:
             stopper.join()
