@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     over = threading.Event()
     counted: list[int] = []
     with busy_loops(ours.loops):
-        # In its own session, or the end of a shell would hang it up: a process group with a stopped process gets SIGHUP.
+        # In its own session: the end of a shell hangs up its process groups that have a stopped process.
         command = [sys.executable, "-m", "pytest", *WHOLE, *theirs]
         pytest = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
         if ours.stops:
